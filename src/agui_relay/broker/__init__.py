@@ -1,0 +1,1 @@
+"""Everything that talks to Redis: keys, scripts, publishers, workers and subscriptions."""
