@@ -1,0 +1,5 @@
+"""A real Redis server that needs no installation, for tests, demos and first steps."""
+
+from agui_relay.embedded.server import EmbeddedRedis, EmbeddedRedisError
+
+__all__ = ["EmbeddedRedis", "EmbeddedRedisError"]
