@@ -1,0 +1,349 @@
+"""The Lua scripts as typed Python functions: what goes in, what each reply word means."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any, Final, NamedTuple, Protocol
+
+from redis.exceptions import NoScriptError, RedisError
+
+from agui_relay.broker.keys import GROUP, RunKeys
+
+Argument = bytes | str | int
+Reply = Any
+
+
+class RedisClient(Protocol):
+    """What the scripts need of `redis.asyncio.Redis` or `redis.asyncio.RedisCluster`; replies must be bytes."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Send one command."""
+
+    def pipeline(self, transaction: Any = ...) -> Any:
+        """Return a pipeline."""
+
+
+class Script:
+    """The text of one script, with the prelude that all share."""
+
+    def __init__(self, name: str) -> None:
+        folder = files("agui_relay.broker") / "scripts"
+        text = folder.joinpath("prelude.lua").read_text("utf-8") + folder.joinpath(f"{name}.lua").read_text("utf-8")
+        self.name = name
+        self.text = text.encode()
+        self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
+
+
+OPEN: Final = Script("open")
+APPEND: Final = Script("append")
+FETCH: Final = Script("fetch")
+COMMIT: Final = Script("commit")
+ABANDON: Final = Script("abandon")
+JOIN: Final = Script("join")
+DELETE: Final = Script("delete")
+FORGET: Final = Script("forget")
+
+
+class Opened(NamedTuple):
+    """Reply of `open`. `word` is opened, resumed, busy, ended or thread."""
+
+    word: str
+    epoch: str = ""
+    last: int = 0
+    status: str = "live"
+    thread_id: str = ""
+
+
+class Appended(NamedTuple):
+    """Reply of `append`. `word` is ok, full, hole, ended, fenced or gone."""
+
+    word: str
+    last: int = 0
+    stored: int = 0
+    status: str = ""
+
+
+class Fetched(NamedTuple):
+    """Reply of `fetch`. `word` is items, idle, lost or gone."""
+
+    word: str
+    epoch: str = ""
+    cursor: int = 0
+    position: int = 0
+    version: int = 0
+    continuation: bytes = b""
+    thread_id: str = ""
+    items: Sequence[bytes] = ()
+
+
+class Committed(NamedTuple):
+    """Reply of `commit`. `word` is ok, stale or gone."""
+
+    word: str
+    position: int = 0
+    left: int = 0
+    status: str = ""
+    subscriptions: int = 0
+
+
+class Joined(NamedTuple):
+    """Reply of `join`. `status` is gone when there is no such run; `oldest` is 0 when the log is empty."""
+
+    epoch: str
+    head: int
+    status: str
+    oldest: int
+
+
+class AppendItem(NamedTuple):
+    """One item on its way into `append`; `outcome` is empty unless it is the run's terminal item."""
+
+    source_run_id: str
+    sequence: int
+    outcome: str
+    data: bytes
+
+
+class FetchCall(NamedTuple):
+    """Arguments of one `fetch`."""
+
+    keys: RunKeys
+    entry: bytes
+    cached: str
+    most_items: int
+    most_bytes: int
+
+
+class Frame(NamedTuple):
+    """One frame and what the log says beside it: a digit of flags, the event's type, `:` and a CUSTOM's name."""
+
+    data: bytes
+    meta: bytes
+
+
+class Rejected(NamedTuple):
+    """One item that could not be projected."""
+
+    ordinal: int
+    error: str
+    item: bytes
+
+
+class CommitCall(NamedTuple):
+    """Arguments of one `commit`."""
+
+    keys: RunKeys
+    entry: bytes
+    epoch: str
+    cursor: int
+    new_cursor: int
+    consumed: int
+    turn_over: bool
+    continuation: bytes | None
+    frames: Sequence[Frame]
+    rejected: Sequence[Rejected]
+    announced: Sequence[tuple[str, bytes]]
+
+
+class Scripts:
+    """Calls the scripts through one client.
+
+    A server that was restarted has forgotten them: they are loaded again and just those calls that answered NOSCRIPT
+    are repeated (a script that was not found had no effect).
+    """
+
+    def __init__(self, client: RedisClient, *, cluster: bool = False) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._publish = "SPUBLISH" if cluster else "PUBLISH"
+
+    async def _call(self, script: Script, keys: RunKeys, *arguments: Argument) -> Reply:
+        command = self._command(script, keys, arguments)
+        try:
+            return await self._client.execute_command(*command)
+        except NoScriptError:
+            await self._load(script)
+            return await self._client.execute_command(*command)
+
+    async def _call_many(self, script: Script, calls: Sequence[tuple[RunKeys, Sequence[Argument]]]) -> list[Reply]:
+        """Call one script for many runs in one round trip; an exception stands where a call failed."""
+        if self._cluster or len(calls) == 1:
+            # redis-py's cluster client cannot pipeline EVALSHA.
+            return await asyncio.gather(
+                *(self._call(script, keys, *arguments) for keys, arguments in calls), return_exceptions=True
+            )
+        replies = await self._pipeline([self._command(script, keys, arguments) for keys, arguments in calls])
+        unknown = [index for index, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if unknown:
+            await self._load(script)
+            again = await self._pipeline([self._command(script, *calls[index]) for index in unknown])
+            for index, reply in zip(unknown, again, strict=True):
+                replies[index] = reply
+        return replies
+
+    async def _pipeline(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
+        async with self._client.pipeline(transaction=False) as pipeline:
+            for command in commands:
+                pipeline.execute_command(*command)
+            replies: list[Reply] = await pipeline.execute(raise_on_error=False)
+            return replies
+
+    def _command(self, script: Script, keys: RunKeys, arguments: Sequence[Argument]) -> list[Argument]:
+        names = keys.all
+        return [
+            "EVALSHA",
+            script.sha,
+            len(names),
+            *names,
+            keys.run_id,
+            keys.channel_prefix,
+            self._publish,
+            *arguments,
+        ]
+
+    async def _load(self, script: Script) -> None:
+        if self._cluster:
+            await self._client.execute_command("SCRIPT LOAD", script.text, target_nodes="primaries")
+        else:
+            await self._client.execute_command("SCRIPT LOAD", script.text)
+
+    async def open(
+        self, keys: RunKeys, *, token: str, epoch: str, thread_id: str, lease_ms: int, kept_ms: int
+    ) -> Opened:
+        """Create the run, or take it up again with its token."""
+        word, *rest = await self._call(OPEN, keys, token, epoch, thread_id, lease_ms, kept_ms)
+        match word:
+            case b"opened":
+                return Opened("opened", rest[0].decode(), thread_id=thread_id)
+            case b"resumed":
+                return Opened("resumed", rest[0].decode(), rest[1], rest[2].decode(), rest[3].decode())
+            case b"thread":
+                return Opened("thread", thread_id=rest[0].decode())
+            case _:
+                return Opened(word.decode(), status=rest[0].decode())
+
+    async def append(
+        self,
+        keys: RunKeys,
+        *,
+        token: str,
+        known: int,
+        lease_ms: int,
+        kept_ms: int,
+        unread_bytes: int,
+        thread_id: str,
+        items: Sequence[AppendItem],
+    ) -> Appended:
+        """Store items; without items, renew the publisher's lease."""
+        flat: list[Argument] = [token, known, lease_ms, kept_ms, unread_bytes, thread_id, len(items)]
+        for item in items:
+            flat.extend(item)
+        word, *rest = await self._call(APPEND, keys, *flat)
+        match word:
+            case b"ok":
+                return Appended("ok", rest[0], rest[1])
+            case b"hole":
+                return Appended("hole", rest[0])
+            case b"ended" | b"fenced":
+                return Appended(word.decode(), status=rest[0].decode())
+            case _:
+                return Appended(word.decode())
+
+    async def fetch_many(self, calls: Sequence[FetchCall]) -> list[Fetched | BaseException]:
+        """Fetch the next items of many runs; an exception stands where a call failed."""
+        replies = await self._call_many(
+            FETCH, [(call.keys, (call.entry, call.cached, call.most_items, call.most_bytes)) for call in calls]
+        )
+        return [reply if isinstance(reply, BaseException) else _fetched(reply) for reply in replies]
+
+    async def commit_many(
+        self, calls: Sequence[CommitCall], *, kept_ms: int, fanout_bytes: int
+    ) -> list[Committed | BaseException]:
+        """Commit many runs; an exception stands where a call failed."""
+        replies = await self._call_many(
+            COMMIT, [(call.keys, _commit_arguments(call, kept_ms, fanout_bytes)) for call in calls]
+        )
+        return [reply if isinstance(reply, BaseException) else _committed(reply) for reply in replies]
+
+    async def abandon(self, keys: RunKeys, *, token: str, kept_ms: int) -> str:
+        """End a run without a terminal item; return abandoned, live, ended, fenced or gone."""
+        reply = await self._call(ABANDON, keys, token, kept_ms)
+        word: str = reply[0].decode()
+        return word
+
+    async def join(
+        self, keys: RunKeys, *, view: str, subscription_id: str, lease_ms: int, kept_ms: int, nonce: str
+    ) -> Joined:
+        """Give or renew the lease of a subscription; the echo in its channel carries `nonce`."""
+        epoch, head, status, oldest = await self._call(JOIN, keys, view, subscription_id, lease_ms, kept_ms, nonce)
+        return Joined(epoch.decode(), head, status.decode(), oldest)
+
+    async def leave(self, keys: RunKeys, *, view: str, subscription_id: str) -> None:
+        """End the lease of a subscription."""
+        await self._client.execute_command("ZREM", keys.subs, f"{view}:{subscription_id}")
+
+    async def delete(self, keys: RunKeys) -> bool:
+        """Remove a run; return whether there was one."""
+        reply = await self._call(DELETE, keys)
+        return bool(reply[0] == b"deleted")
+
+    async def forget(self, keys: RunKeys, *, consumer: str) -> bool:
+        """Delete a consumer of the partition's ready stream unless something is pending for it."""
+        reply = await self._call(FORGET, keys, consumer)
+        return bool(reply[0] == b"forgotten")
+
+
+async def ensure_group(client: RedisClient, keys: RunKeys) -> bool:
+    """Create the consumer group of a ready stream at its beginning; return whether it was missing.
+
+    At id 0, not `$`: what waits in the stream must be read.
+    """
+    try:
+        await client.execute_command("XGROUP", "CREATE", keys.ready, GROUP, "0", "MKSTREAM")
+    except RedisError as error:
+        if "BUSYGROUP" in str(error):
+            return False
+        raise
+    return True
+
+
+def _fetched(reply: Reply) -> Fetched:
+    if reply[0] != b"items":
+        return Fetched(reply[0].decode())
+    _, epoch, cursor, position, version, continuation, thread_id, *items = reply
+    return Fetched("items", epoch.decode(), cursor, position, version, continuation, thread_id.decode(), items)
+
+
+def _committed(reply: Reply) -> Committed:
+    if reply[0] != b"ok":
+        return Committed(reply[0].decode())
+    _, position, left, status, subscriptions = reply
+    return Committed("ok", position, left, status.decode(), subscriptions)
+
+
+def _commit_arguments(call: CommitCall, kept_ms: int, fanout_bytes: int) -> list[Argument]:
+    arguments: list[Argument] = [
+        call.entry,
+        call.epoch,
+        call.cursor,
+        call.new_cursor,
+        call.consumed,
+        int(call.turn_over),
+        kept_ms,
+        fanout_bytes,
+        int(call.continuation is not None),
+        call.continuation or b"",
+        len(call.frames),
+        len(call.rejected),
+        len(call.announced),
+    ]
+    for frame in call.frames:
+        arguments.extend(frame)
+    for rejected in call.rejected:
+        arguments.extend(rejected)
+    for announced in call.announced:
+        arguments.extend(announced)
+    return arguments

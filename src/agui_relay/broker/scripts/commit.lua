@@ -1,0 +1,78 @@
+--[[
+  Store the frames of whole items, move the cursor and announce: the one place where frames get their positions.
+
+  ARGV   4 the worker's ready entry  5 epoch  6 cursor that was read  7 new cursor  8 bytes of the items between
+         9 '1' when the run's turn is over  10 ms an ended run is kept  11 bound of announced bytes x subscriptions
+         12 '1' when 13 is a new continuation, else '0'  13 continuation
+         14 number of frames f  15 number of rejected items r  16 number of views v
+         then f times: frame, meta;  r times: ordinal, error, item;  v times: view, announced lines ('' = read the log)
+
+  Returns
+    {'ok', position, items left, status, subscriptions}
+    {'stale'}                               the cursor or the epoch is not what was read: nothing stored
+    {'gone'}
+]]
+local entry, epoch, from, to = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
+local consumed, turn_over, kept, fanout = tonumber(ARGV[8]), ARGV[9] == '1', tonumber(ARGV[10]), tonumber(ARGV[11])
+local frames, rejected, views = tonumber(ARGV[14]), tonumber(ARGV[15]), tonumber(ARGV[16])
+
+local state = redis.call('HMGET', STATE, 'epoch', 'cursor', 'position', 'last', 'ready', 'unread', 'status', 'outcome')
+local ready = state[5]
+if ready ~= entry then
+  settle(entry)
+end
+if not state[1] then
+  return { 'gone' }
+end
+local position, last, status = tonumber(state[3]), tonumber(state[4]), state[7]
+if state[1] ~= epoch or tonumber(state[2]) ~= from or to > last then
+  return { 'stale' }
+end
+
+local at = 17
+for index = 1, frames do
+  redis.call('XADD', FRAMES, whole(position + index) .. '-0', 'frame', ARGV[at], 'meta', ARGV[at + 1])
+  at = at + 2
+end
+for _ = 1, rejected do
+  redis.call('XADD', REJECTED, ARGV[at] .. '-0', 'error', ARGV[at + 1], 'item', ARGV[at + 2])
+  at = at + 3
+end
+local head = position + frames
+redis.call('HSET', STATE, 'cursor', to, 'position', head, 'unread', whole(math.max(0, tonumber(state[6]) - consumed)))
+if ARGV[12] == '1' then
+  redis.call('HSET', STATE, 'continuation', ARGV[13])
+  redis.call('HINCRBY', STATE, 'version', 1)
+end
+
+if to < last then
+  if ready == entry and turn_over then
+    settle(entry)
+    queue()
+  elseif ready ~= entry then
+    ensure_queued(ready)
+  end
+else
+  if ready then
+    settle(ready)
+    redis.call('HDEL', STATE, 'ready')
+  end
+  if status == 'closing' then
+    status = state[8]
+    conclude(status, kept)
+  end
+end
+expire_together()
+
+local listeners = 0
+if frames > 0 or status ~= state[7] then
+  local header = announcement(epoch, position + 1, head, status)
+  local bodies, live = {}, redis.call('ZCARD', SUBS)
+  for _ = 1, views do
+    local body = ARGV[at + 1]
+    bodies[ARGV[at]] = (body ~= '' and #body * live <= fanout) and (header .. '\n' .. body) or header
+    at = at + 2
+  end
+  listeners = to_subscriptions(function(view) return bodies[view] or header end)
+end
+return { 'ok', head, last - to, status, listeners }

@@ -1,0 +1,102 @@
+--[[
+  What every script of a run begins with.
+
+  KEYS   1 state  2 items  3 frames  4 subs  5 rejected  6 display     of the run
+         7 ready  8 leases  9 runs                                     of its partition
+  ARGV   1 run id  2 channel prefix  3 PUBLISH or SPUBLISH             the script's own begin at 4
+
+  Every reply is an array whose first element is a word. A run without state answers 'gone'.
+  Checks come before the first write: an error does not undo what was written.
+]]
+local STATE, ITEMS, FRAMES, SUBS, REJECTED, DISPLAY, READY, LEASES, RUNS = unpack(KEYS)
+local RUN, CHANNEL, PUBLISH = ARGV[1], ARGV[2], ARGV[3]
+local GROUP = 'projectors'
+local RUN_KEYS = { STATE, ITEMS, FRAMES, SUBS, REJECTED, DISPLAY }
+
+local function now()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+local function whole(number)
+  return string.format('%d', number)
+end
+
+-- A life must never expire in parts.
+local function expire_at(at)
+  for _, key in ipairs(RUN_KEYS) do
+    redis.call('PEXPIREAT', key, whole(at))
+  end
+end
+
+-- A key made after the last renewal takes the expiry that the others have.
+local function expire_together()
+  local at = redis.call('PEXPIRETIME', STATE)
+  if at > 0 then
+    expire_at(at)
+  end
+end
+
+local function settle(entry)
+  redis.call('XACK', READY, GROUP, entry)
+  redis.call('XDEL', READY, entry)
+end
+
+local function queue()
+  local entry = redis.call('XADD', READY, '*', '__data__', RUN)
+  redis.call('HSET', STATE, 'ready', entry)
+end
+
+-- Queue the run unless the entry that its state knows is still there.
+local function ensure_queued(entry)
+  if not entry or #redis.call('XRANGE', READY, entry, entry) == 0 then
+    queue()
+  end
+end
+
+-- Pub/sub is only for those who listen here and now: it must not go into replication.
+local function publish(channel, message)
+  redis.set_repl(redis.REPL_NONE)
+  redis.call(PUBLISH, channel, message)
+  redis.set_repl(redis.REPL_ALL)
+end
+
+-- Call `message(view)` for every live subscription and publish what it returns.
+local function to_subscriptions(message)
+  redis.call('ZREMRANGEBYSCORE', SUBS, '-inf', whole(now()))
+  local members = redis.call('ZRANGE', SUBS, 0, -1)
+  for _, member in ipairs(members) do
+    local view, id = string.match(member, '^([^:]*):(.+)$')
+    publish(CHANNEL .. id, message(view))
+  end
+  return #members
+end
+
+-- The epoch is a word of letters and digits, so that it needs no escape.
+local function announcement(epoch, first, last, status)
+  return string.format('{"epoch":"%s","first":%d,"last":%d,"status":"%s"}', epoch, first, last, status)
+end
+
+local function echo(epoch, head, status, nonce)
+  return string.format('{"epoch":"%s","head":%d,"status":"%s","echo":"%s"}', epoch, head, status, nonce)
+end
+
+-- All items are projected and no more can come: the run has its outcome and its keys are kept for `kept` ms.
+local function conclude(outcome, kept)
+  redis.call('HSET', STATE, 'status', outcome)
+  redis.call('ZREM', LEASES, RUN)
+  expire_at(now() + kept)
+end
+
+-- Remove the run; whoever reads it is told.
+local function remove()
+  local entry = redis.call('HGET', STATE, 'ready')
+  if entry then
+    settle(entry)
+  end
+  to_subscriptions(function() return echo('', 0, 'gone', '') end)
+  redis.call('DEL', STATE, ITEMS, FRAMES, REJECTED, DISPLAY)
+  redis.call('PEXPIRE', SUBS, 60000)
+  redis.call('ZREM', LEASES, RUN)
+  redis.call('ZREM', RUNS, RUN)
+end
