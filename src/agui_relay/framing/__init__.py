@@ -1,0 +1,1 @@
+"""How events travel: whole, or as fragments that an assembler joins again."""
