@@ -9,22 +9,21 @@ from urllib.parse import quote
 GROUP = "projectors"
 """The consumer group of every ready stream."""
 
+ID_BYTES = 256
+"""Most UTF-8 bytes of a run id or a thread id."""
 
-class RunKeys:
-    """The keys of one run.
 
-    All of them, and those of the run's partition, share the hash tag `{namespace:partition}`, so that a script may
-    touch any of them on a Redis Cluster. The run id comes from outside: it is percent-encoded, so that no
-    character of it can reach another run's key or a channel pattern.
+class PartitionKeys:
+    """The keys that the runs of one partition have in common.
+
+    They and the keys of those runs share the hash tag `{namespace:partition}`, so that a script may touch any of them
+    on a Redis Cluster.
     """
 
-    def __init__(self, namespace: str, run_id: str, partitions: int = 1) -> None:
+    def __init__(self, namespace: str, partition: int) -> None:
         self.namespace = namespace
-        self.run_id = run_id
-        # The polynomial of Redis Cluster's own key slots.
-        self.partition = crc_hqx(run_id.encode(), 0) % partitions if partitions > 1 else 0
-        self._tag = partition_tag(namespace, self.partition)
-        self._run = f"{self._tag}:run:{quote(run_id, safe='')}"
+        self.partition = partition
+        self._tag = f"{{{namespace}:{partition}}}"
 
     @property
     def ready(self) -> str:
@@ -40,6 +39,25 @@ class RunKeys:
     def runs(self) -> str:
         """Sorted set of runs by their last change."""
         return f"{self._tag}:runs"
+
+
+class RunKeys(PartitionKeys):
+    """The keys of one run and of its partition.
+
+    The run id comes from outside: it is percent-encoded, so that no character of it can reach another run's key or a
+    channel pattern.
+
+    Raises:
+        ValueError: the run id is blank, above 256 bytes of UTF-8, or has control characters.
+
+    """
+
+    def __init__(self, namespace: str, run_id: str, partitions: int = 1) -> None:
+        check_id("run id", run_id)
+        # The polynomial of Redis Cluster's own key slots.
+        super().__init__(namespace, crc_hqx(run_id.encode(), 0) % partitions if partitions > 1 else 0)
+        self.run_id = run_id
+        self._run = f"{self._tag}:run:{quote(run_id, safe='')}"
 
     @property
     def state(self) -> str:
@@ -82,7 +100,7 @@ class RunKeys:
 
     @cached_property
     def all(self) -> tuple[str, ...]:
-        """The KEYS of every script, in the order that `scripts/prelude.lua` names them."""
+        """The KEYS of every script of a run, in the order that `scripts/prelude.lua` names them."""
         return (
             self.state,
             self.items,
@@ -96,11 +114,20 @@ class RunKeys:
         )
 
 
-def partition_tag(namespace: str, partition: int) -> str:
-    """Return the hash tag that all keys of a partition share."""
-    return f"{{{namespace}:{partition}}}"
-
-
 def config_key(namespace: str) -> str:
     """Return the key of the hash with what all processes of a namespace must agree on."""
     return f"{{{namespace}}}:config"
+
+
+def check_id(what: str, value: str) -> None:
+    """Refuse an id that is blank, above 256 bytes of UTF-8, has control characters or no UTF-8 form (ValueError)."""
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} {value!r} has a lone surrogate and so no UTF-8 form") from None
+    if not value.strip():
+        raise ValueError(f"{what} is blank: {value!r}")
+    if size > ID_BYTES:
+        raise ValueError(f"{what} has {size} bytes, at most {ID_BYTES} are allowed: {value[:64]!r}...")
+    if any(ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 for character in value):
+        raise ValueError(f"{what} has control characters: {value!r}")

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from redis.exceptions import NoScriptError, RedisError
 
-from agui_relay.broker.keys import GROUP, RunKeys
+from agui_relay.broker.keys import GROUP, PartitionKeys, RunKeys
 
 Argument = bytes | str | int
 Reply = Any
@@ -27,24 +27,24 @@ class RedisClient(Protocol):
 
 
 class Script:
-    """The text of one script, with the prelude that all share."""
+    """The text of one script; those of a run begin with the prelude they share."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *parts: str) -> None:
         folder = files("agui_relay.broker") / "scripts"
-        text = folder.joinpath("prelude.lua").read_text("utf-8") + folder.joinpath(f"{name}.lua").read_text("utf-8")
+        text = "".join(folder.joinpath(f"{part}.lua").read_text("utf-8") for part in parts)
         self.name = name
         self.text = text.encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
 
 
-OPEN: Final = Script("open")
-APPEND: Final = Script("append")
-FETCH: Final = Script("fetch")
-COMMIT: Final = Script("commit")
-ABANDON: Final = Script("abandon")
-JOIN: Final = Script("join")
-DELETE: Final = Script("delete")
-FORGET: Final = Script("forget")
+OPEN: Final = Script("open", "prelude", "open")
+APPEND: Final = Script("append", "prelude", "append")
+FETCH: Final = Script("fetch", "prelude", "fetch")
+COMMIT: Final = Script("commit", "prelude", "commit")
+ABANDON: Final = Script("abandon", "prelude", "abandon")
+JOIN: Final = Script("join", "prelude", "join")
+DELETE: Final = Script("delete", "prelude", "delete")
+FORGET: Final = Script("forget", "forget")
 
 
 class Opened(NamedTuple):
@@ -161,7 +161,9 @@ class Scripts:
         self._publish = "SPUBLISH" if cluster else "PUBLISH"
 
     async def _call(self, script: Script, keys: RunKeys, *arguments: Argument) -> Reply:
-        command = self._command(script, keys, arguments)
+        return await self._evaluate(script, self._command(script, keys, arguments))
+
+    async def _evaluate(self, script: Script, command: Sequence[Argument]) -> Reply:
         try:
             return await self._client.execute_command(*command)
         except NoScriptError:
@@ -290,13 +292,13 @@ class Scripts:
         reply = await self._call(DELETE, keys)
         return bool(reply[0] == b"deleted")
 
-    async def forget(self, keys: RunKeys, *, consumer: str) -> bool:
+    async def forget(self, keys: PartitionKeys, *, consumer: str) -> bool:
         """Delete a consumer of the partition's ready stream unless something is pending for it."""
-        reply = await self._call(FORGET, keys, consumer)
+        reply = await self._evaluate(FORGET, ["EVALSHA", FORGET.sha, 1, keys.ready, GROUP, consumer])
         return bool(reply[0] == b"forgotten")
 
 
-async def ensure_group(client: RedisClient, keys: RunKeys) -> bool:
+async def ensure_group(client: RedisClient, keys: PartitionKeys) -> bool:
     """Create the consumer group of a ready stream at its beginning; return whether it was missing.
 
     At id 0, not `$`: what waits in the stream must be read.

@@ -36,8 +36,6 @@ class RelaySettings(BaseSettings):
     """Bytes of items in one append, fetch or commit; a larger item goes alone."""
     publisher_buffer_bytes: Bytes = 16 * _MIB
     """Items a publisher holds before `publish` waits."""
-    publisher_delay: Seconds = 0.005
-    """How long a publisher gathers items before it sends them."""
     publisher_window_bytes: Bytes = 4 * _MIB
     """Acknowledged items a publisher keeps, to send them again when a failover lost them."""
     unread_bytes: Bytes = 64 * _MIB

@@ -1,0 +1,131 @@
+"""What one batch of one run's items becomes: frames, rejected items, the continuation (no I/O)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from agui_relay.broker.announcement import FIRST, HIDDEN, LAST, Row, encode_body
+from agui_relay.broker.scripts import CommitCall, Fetched, Frame, Rejected
+from agui_relay.events import CustomEvent, Event, encode_event
+from agui_relay.framing.fragments import WHOLE_BYTES, fragment_encoded
+from agui_relay.projection.errors import AguiObservationError
+from agui_relay.projection.projector import Projector
+from agui_relay.source.items import HarnessItem, ItemError, decode_item
+
+type ItemProcessor = Callable[[HarnessItem, Any], Any]
+"""A worker's processor: gets an item and one of its events as an `ag_ui.core` model, returns it or None."""
+_DIGIT_0 = ord("0")
+
+
+class Batch:
+    """The outcome of projecting items `cursor + 1 ...` of a run on top of `projector`."""
+
+    __slots__ = ("consumed", "frames", "rejected")
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.rejected: list[Rejected] = []
+        self.consumed = 0
+
+    def add(self, item: HarnessItem, events: Sequence[Event]) -> None:
+        """Append the frames of one item's events; the identity of fragments derives from the item alone."""
+        for index, event in enumerate(events):
+            data = encode_event(event)
+            if not isinstance(event, CustomEvent):
+                self.frames.append(Frame(data, _meta(event.type_name, FIRST | LAST)))
+                continue
+            flags = HIDDEN if _hidden(event) else 0
+            if len(data) <= WHOLE_BYTES:
+                self.frames.append(Frame(data, _meta(f"CUSTOM:{event.name}", flags | FIRST | LAST)))
+                continue
+            pieces = fragment_encoded(
+                data,
+                identity=f"{item.thread_id}:{item.run_id}:{item.sequence}:{index}",
+                timestamp=event.timestamp,
+                subagent_run_id=event.subagent_run_id,
+            )
+            name = f"CUSTOM:{event.name}"
+            for number, piece in enumerate(pieces, 1):
+                place = (FIRST if number == 1 else 0) | (LAST if number == len(pieces) else 0)
+                self.frames.append(Frame(piece, _meta(name, flags | place)))
+
+    def announced(self, position: int, limit: int) -> bytes:
+        """Return the lines of an announcement of these frames after `position`, or nothing above `limit` bytes."""
+        if sum(len(frame.data) for frame in self.frames) > limit:
+            return b""
+        lines = encode_body(
+            Row(number, frame.meta[0] - _DIGIT_0, frame.data) for number, frame in enumerate(self.frames, position + 1)
+        )
+        return lines if len(lines) <= limit else b""
+
+
+def project_batch(
+    fetched: Fetched,
+    restore: Callable[[], Projector],
+    projector: Projector | None,
+    process: ItemProcessor | None = None,
+    poison: str | None = None,
+) -> tuple[Batch, Projector]:
+    """Project fetched items; a bad one is set aside and the rest goes on as if it had not been there.
+
+    `restore` gives a fresh projector at the fetched cursor; `projector` is one that stands there already. An item that
+    is undecodable or refused leaves the projector as it was. Should anything else be raised, nobody knows that, so the
+    batch starts over without the item. With `poison` the first item is set aside with that
+    as its error, unseen.
+    """
+    refused: dict[int, str] = {}
+    if poison is not None:
+        refused[0] = poison
+    while True:
+        current = projector if projector is not None else restore()
+        batch = Batch()
+        again = False
+        for index, data in enumerate(fetched.items):
+            batch.consumed += len(data)
+            error = refused.get(index)
+            if error is None:
+                try:
+                    item = decode_item(data)
+                    batch.add(item, current.project(item, process))
+                    continue
+                except (ItemError, AguiObservationError) as refusal:
+                    error = f"{type(refusal).__name__}: {refusal}"
+                except Exception as failure:
+                    refused[index] = f"{type(failure).__name__}: {failure}"
+                    again = True
+                    break
+            batch.rejected.append(Rejected(fetched.cursor + index + 1, error, data))
+        if not again:
+            return batch, current
+        projector = None
+
+
+def commit_call(
+    fetched: Fetched, batch: Batch, projector: Projector, *, call: Any, announcement_bytes: int, turn_over: bool
+) -> CommitCall:
+    """Return the commit of a projected batch; `call` is the fetch it answers."""
+    return CommitCall(
+        keys=call.keys,
+        entry=call.entry,
+        epoch=fetched.epoch,
+        cursor=fetched.cursor,
+        new_cursor=fetched.cursor + len(fetched.items),
+        consumed=batch.consumed,
+        turn_over=turn_over,
+        continuation=projector.export() if projector.changed else None,
+        frames=batch.frames,
+        rejected=batch.rejected,
+        announced=[("full", batch.announced(fetched.position, announcement_bytes))],
+    )
+
+
+@lru_cache(maxsize=4096)
+def _meta(name: str, flags: int) -> bytes:
+    return f"{flags}{name}".encode()
+
+
+def _hidden(event: CustomEvent) -> bool:
+    metadata = event.metadata
+    return isinstance(metadata, dict) and metadata.get("display") is False

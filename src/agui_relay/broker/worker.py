@@ -1,0 +1,241 @@
+"""The worker: a FastStream application that reads ready streams, drains runs and ends the abandoned ones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from faststream import AckPolicy, FastStream
+from faststream.redis import StreamSub
+from faststream.redis.message import RedisBatchStreamMessage
+from redis.exceptions import RedisError
+
+from agui_relay.broker.drain import ItemProcessor
+from agui_relay.broker.faults import is_transient
+from agui_relay.broker.keys import GROUP, PartitionKeys, RunKeys
+from agui_relay.broker.reading import Contact, ReadyStreamBroker, ReadyStreamReader
+from agui_relay.broker.rounds import Rounds
+from agui_relay.broker.scripts import ensure_group
+from agui_relay.broker.settings import milliseconds
+
+if TYPE_CHECKING:
+    from agui_relay.relay import Relay
+
+_log = logging.getLogger("agui_relay.worker")
+
+_READ_BLOCK_MS = 1000
+
+
+class Worker:
+    """What one worker process holds: its consumer name, the entries it works on, its housekeeping."""
+
+    def __init__(
+        self, relay: Relay, processor: ItemProcessor | None = None, *, concurrency: int = 1, consumer: str | None = None
+    ) -> None:
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, got {concurrency}")
+        self._relay = relay
+        self._settings = relay.settings
+        self._processor = processor
+        self._concurrency = concurrency
+        self.consumer = consumer or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        """Name of the consumer in the group; unique for each process."""
+        self.contact = Contact()
+        self._rounds: Rounds | None = None
+        self._held: dict[bytes, RunKeys] = {}
+        self._partitions = [
+            PartitionKeys(self._settings.namespace, number) for number in range(self._settings.partitions)
+        ]
+
+    @property
+    def rounds(self) -> Rounds:
+        """The counters of the work done; only while the worker runs."""
+        if self._rounds is None:
+            raise RuntimeError("the worker is not running")
+        return self._rounds
+
+    @property
+    def ready(self) -> bool:
+        """Whether the worker is in contact with Redis and takes work."""
+        return self._rounds is not None and not self._rounds.stopping and self.contact.up
+
+    def application(self) -> FastStream:
+        """Return the FastStream application that is this worker."""
+        broker = ReadyStreamBroker(
+            self._relay.url,
+            self._reader,
+            apply_types=False,
+            logger=None,
+            graceful_timeout=self._settings.settle_timeout,
+        )
+        share = max(1, self._settings.worker_entries // self._concurrency)
+        for keys in self._partitions:
+            for number in range(self._concurrency):
+                # The first keeps the plain name: the claiming subscriber shares it, so that a claim counts as its own.
+                name = self.consumer if number == 0 else f"{self.consumer}.{number}"
+                self._subscribe(broker, keys, name, max_records=share)
+            self._subscribe(broker, keys, self.consumer, claim=True)
+        return FastStream(broker, logger=None, lifespan=self._lifespan, on_shutdown=[self._stop])
+
+    def _subscribe(
+        self,
+        broker: ReadyStreamBroker,
+        keys: PartitionKeys,
+        consumer: str,
+        *,
+        max_records: int = 1,
+        claim: bool = False,
+    ) -> None:
+        stream = StreamSub(
+            keys.ready,
+            group=GROUP,
+            consumer=consumer,
+            batch=True,
+            max_records=max_records,
+            polling_interval=milliseconds(self._settings.claim_idle / 5) if claim else _READ_BLOCK_MS,
+            min_idle_time=milliseconds(self._settings.claim_idle) if claim else None,
+        )
+        subscriber = broker.subscriber(
+            stream=stream, ack_policy=AckPolicy.MANUAL, parser=_parse, decoder=_decode, title=f"{keys.ready}:{consumer}"
+        )
+
+        async def handle(entries: Sequence[tuple[bytes, str]]) -> None:
+            await self._handle(entries, claimed=claim)
+
+        subscriber(handle)
+
+    def _reader(self) -> ReadyStreamReader:
+        reader = ReadyStreamReader(connection_pool=self._relay.connections(blocking_for=_READ_BLOCK_MS / 1000))
+        reader.contact = self.contact
+        reader.ensure_groups = self._ensure_groups
+        return reader
+
+    @asynccontextmanager
+    async def _lifespan(self) -> AsyncIterator[None]:
+        async with self._relay:
+            self._rounds = Rounds(self._relay.scripts, self._settings, self._processor)
+            await self._ensure_groups()
+            self.contact.answered()
+            tasks = [
+                asyncio.create_task(self._repeat(self._settings.claim_idle / 3, self._renew), name="renew entries"),
+                asyncio.create_task(self._repeat(self._settings.publisher_lease / 3, self._sweep), name="sweep runs"),
+            ]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await self._forget()
+
+    async def _stop(self) -> None:
+        self.rounds.stopping = True
+
+    async def _ensure_groups(self) -> None:
+        for keys in self._partitions:
+            if await ensure_group(self._relay.client, keys):
+                _log.info("made the consumer group of %s", keys.ready)
+
+    async def _handle(self, entries: Sequence[tuple[bytes, str]], *, claimed: bool) -> None:
+        """Drain the runs of ready entries; wait out a server that cannot be reached, the entries stay ours."""
+        settings = self._settings
+        runs = {entry: RunKeys(settings.namespace, run_id, settings.partitions) for entry, run_id in entries}
+        self._held.update(runs)
+        try:
+            while True:
+                try:
+                    deliveries = await self._deliveries(runs) if claimed else None
+                    await self.rounds.drain(runs, deliveries)
+                    self.contact.answered()
+                    return
+                except (RedisError, OSError) as error:
+                    if not is_transient(error) or self.rounds.stopping:
+                        raise
+                    await self.contact.failed(error)
+        finally:
+            for entry in runs:
+                self._held.pop(entry, None)
+
+    async def _deliveries(self, runs: dict[bytes, RunKeys]) -> dict[bytes, int]:
+        counts: dict[bytes, int] = {}
+        for entry, keys in runs.items():
+            for row in await self._relay.client.xpending_range(keys.ready, GROUP, entry, entry, 1):
+                counts[entry] = row["times_delivered"]
+        return counts
+
+    async def _renew(self) -> None:
+        """Keep others from claiming what is in work here."""
+        by_stream: dict[str, list[bytes]] = {}
+        for entry, keys in self._held.items():
+            by_stream.setdefault(keys.ready, []).append(entry)
+        for stream, entries in by_stream.items():
+            await self._relay.client.xclaim(stream, GROUP, self.consumer, 0, entries, justid=True)
+
+    async def _sweep(self) -> None:
+        """End the runs whose publisher's lease is over.
+
+        Only after one full lease of unbroken contact: while the server was away no publisher could renew its lease.
+        """
+        if self.contact.unbroken < self._settings.publisher_lease:
+            return
+        client, settings = self._relay.client, self._settings
+        seconds, _ = await client.time()
+        for keys in self._partitions:
+            for run_id in await client.zrangebyscore(keys.leases, "-inf", seconds * 1000, start=0, num=100):
+                run = RunKeys(settings.namespace, run_id.decode(), settings.partitions)
+                word = await self._relay.scripts.abandon(run, token="", kept_ms=milliseconds(settings.ended_run_kept))
+                if word == "abandoned":
+                    _log.warning("run %r is abandoned: its publisher's lease is over", run.run_id)
+            await client.zremrangebyscore(keys.runs, "-inf", (seconds - settings.live_run_kept) * 1000)
+
+    async def _forget(self) -> None:
+        try:
+            for keys in self._partitions:
+                for number in range(self._concurrency):
+                    name = self.consumer if number == 0 else f"{self.consumer}.{number}"
+                    await self._relay.scripts.forget(keys, consumer=name)
+        except (RedisError, OSError) as error:
+            _log.info("the consumer %r stays behind: %s", self.consumer, error)
+
+    async def _repeat(self, seconds: float, work: Callable[[], Any]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await work()
+            except (RedisError, OSError) as error:
+                if is_transient(error):
+                    await self.contact.failed(error)
+                else:
+                    _log.error("%s: %s", type(error).__name__, error)
+
+
+def create_worker(
+    relay: Relay, processor: ItemProcessor | None = None, *, concurrency: int = 1, consumer: str | None = None
+) -> FastStream:
+    """Return a FastStream application that projects runs until it is stopped.
+
+    Run it with `await app.run()` or `faststream run module:app`; as many as you like, on as many hosts. `processor`
+    gets each `(HarnessItem, event)` before fragmentation and may drop the event or replace its content (see the
+    observers). `concurrency` is the number of batches in work at a time, each on its own connection.
+    """
+    return Worker(relay, processor, concurrency=concurrency, consumer=consumer).application()
+
+
+async def _parse(message: Any) -> RedisBatchStreamMessage:
+    # FastStream's own batch parser dumps the bodies to JSON; without `group` it cannot acknowledge.
+    return RedisBatchStreamMessage(raw_message=message, body=message["data"], consumer=None, group=GROUP)
+
+
+async def _decode(message: RedisBatchStreamMessage) -> list[tuple[bytes, str]]:
+    raw = message.raw_message
+    return [
+        (entry, data[b"__data__"].decode())
+        for entry, data in zip(raw["message_ids"], raw["data"], strict=True)
+        if b"__data__" in data
+    ]

@@ -1,0 +1,187 @@
+"""Relay: the three things a user does with a run - publish it, subscribe to it, work on it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Self
+
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
+from redis.exceptions import RedisError
+
+from agui_relay.broker.errors import RelayError
+from agui_relay.broker.hub import Hub
+from agui_relay.broker.inspection import RejectedItem, RunInfo, rejected_items, run_info, run_infos
+from agui_relay.broker.keys import RunKeys, check_id, config_key
+from agui_relay.broker.publisher import Publisher
+from agui_relay.broker.scripts import Scripts
+from agui_relay.broker.settings import RelaySettings
+from agui_relay.broker.subscription import Subscription
+from agui_relay.broker.worker import create_worker
+
+__all__ = ["Relay", "create_worker"]
+
+_log = logging.getLogger("agui_relay")
+
+_CONNECTIONS = 64
+_ANSWER_WITHIN = 10.0
+"""Seconds after which a connection that gives no answer counts as dead."""
+
+
+class Relay:
+    """A Redis that runs are carried through.
+
+    Use it as an async context manager; entering it again inside counts, and the last one to leave closes. `url` is
+    `redis://`, `rediss://` or `unix://`. Give `client`, an existing `redis.asyncio.Redis` that does not decode
+    responses, to use its connections; it is never closed here.
+    """
+
+    def __init__(
+        self, url: str | None = None, *, settings: RelaySettings | None = None, client: Redis | None = None
+    ) -> None:
+        if (url is None) == (client is None):
+            raise ValueError("give either a Redis URL or an existing client")
+        if client is not None and client.get_encoder().decode_responses:
+            raise ValueError("the client must not decode responses: make it with decode_responses=False")
+        self.url = url or "redis://client"
+        """Where Redis is."""
+        self.settings = settings or RelaySettings()
+        """The limits and times in force."""
+        self._given = client
+        self._client: Redis | None = client
+        self._scripts: Scripts | None = None
+        self._hub: Hub | None = None
+        self._entered = 0
+
+    @property
+    def client(self) -> Redis:
+        """The client for ordinary commands; only inside the relay's block."""
+        if self._client is None:
+            raise RuntimeError("the relay is not open: use it inside `async with relay:`")
+        return self._client
+
+    @property
+    def scripts(self) -> Scripts:
+        """The scripts on `client`; only inside the relay's block."""
+        if self._scripts is None:
+            raise RuntimeError("the relay is not open: use it inside `async with relay:`")
+        return self._scripts
+
+    async def __aenter__(self) -> Self:
+        self._entered += 1
+        if self._entered > 1:
+            return self
+        try:
+            if self._given is None:
+                self._client = Redis(connection_pool=self.connections())
+            await self._agree()
+            self._scripts = Scripts(self.client)
+            self._hub = Hub(Redis(connection_pool=self.connections(blocking_for=None)))
+        except BaseException:
+            self._entered -= 1
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered -= 1
+        if self._entered == 0:
+            await self._close()
+
+    async def _close(self) -> None:
+        hub, self._hub = self._hub, None
+        client, self._client = self._client, self._given
+        self._scripts = None
+        if hub is not None:
+            await hub.close()
+        if client is not None and self._given is None:
+            await client.aclose()
+            await client.connection_pool.disconnect()
+
+    def connections(self, blocking_for: float | None = 0.0) -> ConnectionPool:
+        """Return a pool of connections to the relay's Redis.
+
+        `blocking_for` is how many seconds a command may block on the server; None for connections that only listen.
+        """
+        timeout = None if blocking_for is None else _ANSWER_WITHIN + blocking_for
+        # A full pool waits for a connection instead of failing: many publishers share it.
+        options: dict[str, Any] = {"socket_timeout": timeout, "max_connections": _CONNECTIONS, "timeout": None}
+        if self._given is None:
+            return BlockingConnectionPool.from_url(self.url, **options)
+        pool = self._given.connection_pool
+        return BlockingConnectionPool(connection_class=pool.connection_class, **{**pool.connection_kwargs, **options})
+
+    async def _agree(self) -> None:
+        """Refuse to run beside processes that spread the runs differently; warn of a server that may evict keys."""
+        key, mine = config_key(self.settings.namespace), str(self.settings.partitions)
+        await self.client.hsetnx(key, "partitions", mine)
+        theirs = await self.client.hget(key, "partitions")
+        if theirs is not None and theirs.decode() != mine:
+            raise RelayError(
+                f"namespace {self.settings.namespace!r} has {theirs.decode()} partitions, this process is set to {mine}"
+            )
+        try:
+            memory = await self.client.info("memory")
+        except RedisError:
+            return
+        policy = memory.get("maxmemory_policy", "noeviction")
+        if policy != "noeviction":
+            _log.warning("Redis evicts keys (maxmemory-policy %s): runs can be lost; set noeviction", policy)
+
+    def _keys(self, run_id: str) -> RunKeys:
+        return RunKeys(self.settings.namespace, run_id, self.settings.partitions)
+
+    def publisher(self, run_id: str, *, thread_id: str | None = None, token: str | None = None) -> Publisher:
+        """Return the publisher of a run, an async context manager that leases the run while it is open.
+
+        Leaving the block waits until everything is stored. A run that has no terminal item by then ends `abandoned`.
+        `thread_id` may be left out when the run's own first item tells it. `token`, another publisher's
+        `Publisher.token`, takes its live run up again.
+
+        Raises on entering: RunBusy, RunEnded. ValueError for ids that are blank, above 256 bytes or have control
+        characters.
+        """
+        keys = self._keys(run_id)
+        if thread_id is not None:
+            check_id("thread id", thread_id)
+        return Publisher(self.scripts, keys, self.settings, thread_id=thread_id, token=token)
+
+    def subscribe(
+        self, run_id: str, *, after: str | None = None, view: str = "full", wait_for_run: float = 30.0
+    ) -> Subscription:
+        """Return a subscription to a run, an async context manager and an async iterator that ends with the run.
+
+        `after` is the cursor of the last delivery that is known already; None starts with the first event kept. A run
+        that does not exist yet is waited for, `wait_for_run` seconds (then RunNotFound).
+        """
+        if self._hub is None:
+            raise RuntimeError("the relay is not open: use it inside `async with relay:`")
+        return Subscription(
+            client=self.client,
+            scripts=self.scripts,
+            keys=self._keys(run_id),
+            settings=self.settings,
+            hub=self._hub,
+            after=after,
+            view=view,
+            wait_for_run=wait_for_run,
+        )
+
+    async def delete(self, run_id: str) -> bool:
+        """Remove all keys of a run, live or ended; return whether there was one. Its readers end with `lost`."""
+        return await self.scripts.delete(self._keys(run_id))
+
+    async def run(self, run_id: str) -> RunInfo | None:
+        """Return the state of one run, or None when there is no such run."""
+        return await run_info(self.client, self._keys(run_id))
+
+    def runs(self) -> AsyncIterator[RunInfo]:
+        """Iterate over the runs kept, the last changed first."""
+        return run_infos(self.client, self.settings)
+
+    def rejected(self, run_id: str) -> AsyncIterator[RejectedItem]:
+        """Iterate over the items of a run that could not be projected."""
+        return rejected_items(self.client, self._keys(run_id))
