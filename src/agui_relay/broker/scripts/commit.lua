@@ -34,7 +34,12 @@ for index = 1, frames do
   redis.call('XADD', FRAMES, whole(position + index) .. '-0', 'frame', ARGV[at], 'meta', ARGV[at + 1])
   at = at + 2
 end
+local outcome = state[8]
 for _ = 1, rejected do
+  if tonumber(ARGV[at]) == last and outcome ~= 'abandoned' then
+    -- The terminal item, always the last one, told an outcome that nobody will see.
+    outcome = 'failed'
+  end
   redis.call('XADD', REJECTED, ARGV[at] .. '-0', 'error', ARGV[at + 1], 'item', ARGV[at + 2])
   at = at + 3
 end
@@ -58,7 +63,7 @@ else
     redis.call('HDEL', STATE, 'ready')
   end
   if status == 'closing' then
-    status = state[8]
+    status = outcome
     conclude(status, kept)
   end
 end
