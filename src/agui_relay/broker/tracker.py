@@ -203,6 +203,8 @@ class Tracker:
 
         self._link = Link.JOINING
         self._beats: dict[str, _Beat] = {}
+        # When a new link was asked for that nobody has spoken of since.
+        self._asked: float | None = None
         self._reading: ReadLog | None = None
         self._count = _FIRST_READ
         self._doubt = False
@@ -329,21 +331,24 @@ class Tracker:
     def lost(self) -> None:
         """Take note that the connection of the channel is lost."""
         self._link = Link.DOWN
+        self._asked = None
         self._beats.clear()
 
     def back(self) -> None:
         """Take note that the channel is subscribed again. The next heartbeat must be sent after this."""
         self._link = Link.JOINING
+        self._asked = None
         self._beats.clear()
 
     def tick(self, now: float) -> list[Output]:
-        """Take note of the time: an echo that is overdue by a third of the lease means that the link is dead."""
-        if self._outcome is None and self._link is not Link.DOWN:
-            for beat in self._beats.values():
-                if beat.answered is not None and now - beat.answered > self._patience:
-                    self.lost()
-                    self._out.append(Reconnect())
-                    break
+        """Take note of the time: no echo for a third of the lease, nor a new link that was asked for: reconnect."""
+        since = self._asked
+        if self._link is not Link.DOWN:
+            since = min((beat.answered for beat in self._beats.values() if beat.answered is not None), default=None)
+        if self._outcome is None and since is not None and now - since > self._patience:
+            self.lost()
+            self._asked = now
+            self._out.append(Reconnect())
         return self._settle()
 
     def pause(self) -> None:
