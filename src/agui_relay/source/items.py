@@ -1,0 +1,290 @@
+"""The wire form of a Harness item: what is a valid item, and which bytes are its canonical form.
+
+An item is one JSON object with the keys ``v, source, thread_id, run_id, sequence, occurred_at``, then ``event`` or
+``result``, then ``projection``. Canonical bytes are compact UTF-8 with those keys in that order, finite numbers, no
+byte below 0x20 and no lone surrogate. Only canonical bytes are stored, so that the JSON of an event can go into a frame
+without being looked at.
+"""
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+from pydantic_core import from_json, to_json
+
+from agui_relay.source.errors import ItemError
+from agui_relay.source.result import read_result
+
+MAX_ID_BYTES = 256
+"""Thread and run ids are at most this long, in UTF-8 bytes."""
+
+MAX_LEVELS = 192
+"""Objects and lists nest at most this deep in an event; a frame, which adds to it, must stay readable (200 levels)."""
+
+MAX_SAFE_INTEGER = 2**53 - 1
+"""The largest integer that every JSON reader keeps."""
+
+type Source = Literal["pydantic_ai", "capability", "harness", "result"]
+type Terminal = Literal["finished", "suspended", "cancelled", "failed"]
+
+_NOTHING = Raw()
+
+
+class Projection(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """What only the live object could tell, and no client may see in a CUSTOM value. All of it is optional.
+
+    ``timestamp``: milliseconds since the Unix epoch; else computed from ``occurred_at``.
+    ``call_id`` and ``content``: of a successful tool result, its call and its readable content, a JSON string or list
+    of AG-UI content parts; else taken from ``event.part``.
+    ``failure``: of a failed, denied or retried tool result, the text that a display shows.
+    ``arguments``: of a completed tool call, its argument text; else taken from ``event.part.args``.
+    """
+
+    timestamp: Annotated[int, Meta(ge=-MAX_SAFE_INTEGER, le=MAX_SAFE_INTEGER)] | None = None
+    call_id: str | None = None
+    content: Raw = _NOTHING
+    failure: str | None = None
+    arguments: str | None = None
+
+
+class HarnessItem(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True, tag_field="v", tag=1):
+    """One public observation of a run: an event, or the terminal result.
+
+    ``event`` is the public JSON of the source event, and ``source`` says how to read it. ``result`` is there instead
+    when ``source`` is ``"result"``. An item is known by ``run_id`` and ``sequence``, which strictly increases.
+    """
+
+    source: Literal["pydantic_ai", "capability", "harness", "result"]
+    thread_id: str
+    run_id: str
+    sequence: Annotated[int, Meta(ge=0, le=MAX_SAFE_INTEGER)]
+    occurred_at: Annotated[str, Meta(max_length=64)]
+    event: Raw = _NOTHING
+    result: Raw = _NOTHING
+    projection: Projection | None = None
+
+    @property
+    def terminal(self) -> Terminal | None:
+        """How this item ends its run, or None when it does not."""
+        return None if self.source != "result" else _TERMINALS[read_result(self.result).status]
+
+    @property
+    def timestamp(self) -> int:
+        """When the item occurred, in milliseconds since the Unix epoch."""
+        projection = self.projection
+        if projection is not None and projection.timestamp is not None:
+            return projection.timestamp
+        return _milliseconds(self.occurred_at)
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(HarnessItem).decode
+
+_PREFIX = b'{"v":1,"source":"'
+_KEYS = ("v", "source", "thread_id", "run_id", "sequence", "occurred_at", "event", "result", "projection")
+_TERMINALS: dict[str, Terminal] = {
+    "completed": "finished",
+    "suspended": "suspended",
+    "cancelled": "cancelled",
+    "failed": "failed",
+}
+
+# The ids of a run come with each of its items; those found valid need no second look.
+_VALID_IDS: set[str] = set()
+_VALID_IDS_KEPT = 4096
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_ESCAPES = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a pair, which is one character
+    rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"  # one half of a pair
+    rb"|\\.",
+    re.DOTALL,
+)
+# Below this many bytes nothing can nest too deep.
+_SHALLOW_BYTES = 4 * MAX_LEVELS
+
+
+def encode_item(item: HarnessItem) -> bytes:
+    """Return the canonical bytes of an item.
+
+    Raises:
+        ItemError: the item is not valid: a blank, long or unprintable id, a missing event, and so on.
+
+    """
+    if type(item) is not HarnessItem:
+        raise ItemError(f"expected a HarnessItem, got {type(item).__name__}")
+    if item.event is not _NOTHING and item.event == _NOTHING:
+        item = msgspec.structs.replace(item, event=_NOTHING)
+    if item.result is not _NOTHING and item.result == _NOTHING:
+        item = msgspec.structs.replace(item, result=_NOTHING)
+    try:
+        data = _encode(item)
+    except (TypeError, ValueError) as error:
+        raise ItemError(f"the item has no JSON form: {error}") from error
+    _checked(data)
+    return data
+
+
+def decode_item(data: bytes) -> HarnessItem:
+    """Return the item that these bytes hold. Any JSON form is accepted; canonical bytes take the fast way.
+
+    Raises:
+        ItemError: not JSON, not an item, or an item that breaks a bound. The message says where.
+
+    """
+    if not data.startswith(_PREFIX):
+        return canonical_item(data)[0]
+    if len(data) <= _SHALLOW_BYTES and data.isascii():
+        try:
+            item = _decode(data)
+        except msgspec.DecodeError:
+            return _checked(data)
+        if (
+            item.thread_id in _VALID_IDS
+            and item.run_id in _VALID_IDS
+            and (projection := item.projection) is not None
+            and projection.timestamp is not None
+            and projection.content is _NOTHING
+            and item.result is _NOTHING
+            and bytes(item.event)[:1] == b"{"
+            and item.source != "result"
+        ):
+            return item
+    return _checked(data)
+
+
+def canonical_item(data: bytes) -> tuple[HarnessItem, bytes]:
+    """Return the item of foreign bytes, and its canonical bytes.
+
+    Numbers are written as Pydantic writes them; escaped lone surrogates become U+FFFD.
+
+    Raises:
+        ItemError: as :func:`decode_item`, and for numbers that are not finite.
+
+    """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise ItemError(f"expected the bytes of an item, got {type(data).__name__}")
+    data = bytes(data)
+    if data.startswith(_PREFIX):
+        try:
+            item = _checked(data)
+            payload = bytes(item.event if item.result is _NOTHING else item.result)
+            plain = item.projection is None or item.projection.content is _NOTHING
+            if plain and _encode(item) == data and _finite(from_json(payload)) == payload:
+                return item, data
+        except ValueError:
+            pass  # The long way says what is wrong, or repairs it.
+    value = _parsed(data)
+    if not isinstance(value, dict):
+        raise ItemError(f"expected the JSON object of an item, got {type(value).__name__}")
+    if type(value.get("v")) is not int or value["v"] != 1:
+        raise ItemError(f"expected the item's version `v` to be 1, got {value.get('v')!r:.40}")
+    item = _checked(_finite({key: value.pop(key) for key in _KEYS if key in value} | value))
+    canonical = _encode(item)
+    return item, data if canonical == data else canonical
+
+
+def _checked(data: bytes) -> HarnessItem:
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            raise ItemError(f"the item is not UTF-8: {error}") from error
+    if len(data) > _SHALLOW_BYTES:
+        _check_levels(data)
+    try:
+        item = _decode(data)
+    except msgspec.ValidationError as error:
+        raise ItemError(f"not a valid Harness item: {error}") from error
+    except msgspec.DecodeError as error:
+        # Escaped lone surrogates are JSON all the same.
+        if b"\\u" in data and (repaired := _repaired(data)) != data:
+            return canonical_item(repaired)[0]
+        raise ItemError(f"the item is not JSON: {error}") from error
+    if item.thread_id not in _VALID_IDS:
+        _check_id("thread_id", item.thread_id)
+    if item.run_id not in _VALID_IDS:
+        _check_id("run_id", item.run_id)
+    if item.source == "result":
+        if item.result is _NOTHING or item.event is not _NOTHING:
+            raise ItemError("an item with source 'result' needs `result`, and has no `event`")
+        read_result(item.result)
+    elif item.event is _NOTHING or item.result is not _NOTHING:
+        raise ItemError(f"an item with source {item.source!r} needs `event`, and has no `result`")
+    elif bytes(item.event)[:1] != b"{":
+        raise ItemError("expected an object - at `$.event`")
+    projection = item.projection
+    if projection is None or projection.timestamp is None:
+        _milliseconds(item.occurred_at)
+    if projection is not None and bytes(projection.content)[:1] not in (b"", b'"', b"["):
+        raise ItemError("expected a string or a list of content parts - at `$.projection.content`")
+    return item
+
+
+def _check_id(name: str, value: str) -> None:
+    size = len(value.encode())
+    if size > MAX_ID_BYTES:
+        raise ItemError(f"expected at most {MAX_ID_BYTES} bytes, got {size} - at `$.{name}`")
+    if not value.strip():
+        raise ItemError(f"expected an id, got blank text - at `$.{name}`")
+    if _CONTROL.search(value):
+        raise ItemError(f"expected no control character, got {value!r} - at `$.{name}`")
+    if len(_VALID_IDS) >= _VALID_IDS_KEPT:
+        _VALID_IDS.clear()
+    _VALID_IDS.add(value)
+
+
+def _check_levels(data: bytes) -> None:
+    if data.count(b"{") + data.count(b"[") <= MAX_LEVELS:
+        return
+    depth = deepest = 0
+    for token in re.finditer(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', data, re.DOTALL):
+        first = data[token.start()]
+        if first in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif first in b"]}":
+            depth -= 1
+    if deepest > MAX_LEVELS + 1:
+        raise ItemError(f"expected at most {MAX_LEVELS + 1} levels of objects and lists, got {deepest}")
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return from_json(data, allow_inf_nan=False)
+    except ValueError as error:
+        repaired = _repaired(data)
+        if repaired == data:
+            raise ItemError(f"the item is not JSON: {error}") from error
+    try:
+        return from_json(repaired, allow_inf_nan=False)
+    except ValueError as error:
+        raise ItemError(f"the item is not JSON: {error}") from error
+
+
+def _repaired(data: bytes) -> bytes:
+    """Replace escaped lone surrogates, which are JSON and no text, with U+FFFD."""
+    return _ESCAPES.sub(lambda match: b"\\ufffd" if len(match[0]) == 6 else match[0], data)
+
+
+def _finite(value: Any) -> bytes:
+    try:
+        data = to_json(value, inf_nan_mode="constants")
+        # 1e999 is JSON and reads as infinity.
+        if (b"Infinity" in data or b"NaN" in data) and to_json(value, inf_nan_mode="null") != data:
+            raise ItemError("expected finite numbers, got one that is not")
+    except ValueError as error:
+        if isinstance(error, ItemError):
+            raise
+        raise ItemError(f"the item has no JSON form: {error}") from error
+    return data
+
+
+def _milliseconds(occurred_at: str) -> int:
+    try:
+        at = datetime.fromisoformat(occurred_at)
+        # Without an offset it means UTC; local time would depend on the machine that asks.
+        return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise ItemError(f"expected an ISO 8601 time, got {occurred_at!r} - at `$.occurred_at`") from error
