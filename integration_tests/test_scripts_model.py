@@ -1,0 +1,297 @@
+"""Any interleaving of the scripts keeps a run's promises; checked against a model, on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from redis.asyncio import Redis
+
+from agui_relay.broker.keys import GROUP, RunKeys
+from agui_relay.broker.scripts import AppendItem, CommitCall, FetchCall, Fetched, Frame, Scripts, ensure_group
+
+EXAMPLES = int(os.environ.get("AGUI_RELAY_EXAMPLES", "60"))
+LEASE, KEPT = 30_000, 86_400_000
+WORKERS = ("one", "two")
+
+
+def frames_of(item: bytes) -> list[Frame]:
+    """A projection that derives from the item alone: none, one or two frames."""
+    return [Frame(b'{"item":%b,"frame":%d}' % (item, index), b"3CUSTOM:x") for index in range(int(item) % 3)]
+
+
+@dataclass
+class Work:
+    """What a worker has in hand: a ready entry, and perhaps what it fetched for it."""
+
+    entry: bytes
+    fetched: Fetched | None = None
+
+
+class Runs(RuleBasedStateMachine):
+    """One run, one publisher, two workers."""
+
+    url: ClassVar[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.client = Redis.from_url(self.url)
+        self.scripts = Scripts(self.client)
+        self.keys = RunKeys("model", "run")
+        self.life = 0
+        self.items: list[bytes] = []
+        self.sequence = 0
+        self.ended = False
+        self.work: dict[str, list[Work]] = {worker: [] for worker in WORKERS}
+        self.last_batch: list[AppendItem] = []
+        self.left_behind: set[bytes] = set()
+
+    def do[T](self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(coroutine)
+
+    def teardown(self) -> None:
+        self.do(self.client.aclose())
+        self.runner.close()
+
+    @initialize()
+    def begin(self) -> None:
+        self.do(self.client.flushall())
+        self.do(ensure_group(self.client, self.keys))
+        self.open()
+
+    def open(self) -> None:
+        self.life += 1
+        self.items, self.sequence, self.ended, self.last_batch = [], 0, False, []
+        opened = self.do(
+            self.scripts.open(
+                self.keys, token=f"t{self.life}", epoch=f"e{self.life}", thread_id="t", lease_ms=LEASE, kept_ms=KEPT
+            )
+        )
+        assert opened.word == "opened"
+
+    def append(self, batch: list[AppendItem]) -> Any:
+        return self.do(
+            self.scripts.append(
+                self.keys,
+                token=f"t{self.life}",
+                known=0,
+                lease_ms=LEASE,
+                kept_ms=KEPT,
+                unread_bytes=1 << 20,
+                thread_id="t",
+                items=batch,
+            )
+        )
+
+    @precondition(lambda self: not self.ended)
+    @rule(count=st.integers(1, 5), last=st.booleans())
+    def publish(self, count: int, last: bool) -> None:
+        batch = []
+        for index in range(count):
+            self.sequence += 1
+            outcome = "finished" if last and self.sequence > 10 and index == count - 1 else ""
+            batch.append(AppendItem("run", self.sequence, outcome, b"%d" % self.sequence))
+            self.ended = bool(outcome)
+        reply = self.append(batch)
+        self.items += [item.data for item in batch]
+        assert (reply.word, reply.stored, reply.last) == ("ok", count, len(self.items))
+        self.last_batch = batch
+
+    @precondition(lambda self: self.last_batch)
+    @rule()
+    def publish_again(self) -> None:
+        """The reply was lost: the same call once more stores nothing."""
+        reply = self.append(self.last_batch)
+        assert (reply.word, reply.stored, reply.last) == ("ok", 0, len(self.items))
+
+    @precondition(lambda self: self.life > 1)
+    @rule()
+    def publish_from_an_earlier_life(self) -> None:
+        reply = self.do(
+            self.scripts.append(
+                self.keys,
+                token=f"t{self.life - 1}",
+                known=0,
+                lease_ms=LEASE,
+                kept_ms=KEPT,
+                unread_bytes=1 << 20,
+                thread_id="t",
+                items=[AppendItem("run", 10_000, "", b"10000")],
+            )
+        )
+        assert reply.word == "fenced"
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def read(self, worker: str) -> None:
+        rows = self.do(self.client.xreadgroup(GROUP, worker, {self.keys.ready: ">"}, count=1))
+        self.work[worker] += [Work(entry) for _, entries in rows for entry, _ in entries]
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def claim(self, worker: str) -> None:
+        """The other one was silent too long, or is dead."""
+        _, entries, _ = self.do(self.client.xautoclaim(self.keys.ready, GROUP, worker, 0, count=1))
+        self.work[worker] += [Work(entry) for entry, _ in entries]
+
+    @precondition(lambda self: any(self.work.values()))
+    @rule(data=st.data(), most=st.integers(1, 4))
+    def fetch(self, data: st.DataObject, most: int) -> None:
+        self.fetch_for(data.draw(st.sampled_from([work for works in self.work.values() for work in works])), most)
+
+    def fetch_for(self, work: Work, most: int) -> None:
+        [fetched] = self.do(self.scripts.fetch_many([FetchCall(self.keys, work.entry, "", most, 1 << 20)]))
+        assert isinstance(fetched, Fetched)
+        if fetched.word == "items":
+            work.fetched = fetched
+            assert list(fetched.items) == self.items[fetched.cursor : fetched.cursor + most]
+        else:
+            self.drop(work)
+
+    @precondition(lambda self: any(work.fetched for works in self.work.values() for work in works))
+    @rule(data=st.data(), turn_over=st.booleans())
+    def commit(self, data: st.DataObject, turn_over: bool) -> None:
+        works = [work for works in self.work.values() for work in works if work.fetched]
+        self.commit_for(data.draw(st.sampled_from(works)), turn_over)
+
+    def commit_for(self, work: Work, turn_over: bool) -> None:
+        fetched = work.fetched
+        assert fetched is not None
+        frames = [frame for item in fetched.items for frame in frames_of(item)]
+        call = CommitCall(
+            keys=self.keys,
+            entry=work.entry,
+            epoch=fetched.epoch,
+            cursor=fetched.cursor,
+            new_cursor=fetched.cursor + len(fetched.items),
+            consumed=sum(map(len, fetched.items)),
+            turn_over=turn_over,
+            continuation=b"c",
+            frames=frames,
+            rejected=[],
+            announced=[("full", b"")],
+        )
+        [committed] = self.do(self.scripts.commit_many([call], kept_ms=1000_000, fanout_bytes=1 << 20))
+        work.fetched = None
+        assert not isinstance(committed, BaseException)
+        if committed.word != "ok" or committed.left == 0 or turn_over:
+            self.drop(work)
+
+    @rule(worker=st.sampled_from(WORKERS), most=st.integers(1, 9), turn_over=st.booleans())
+    def work_once(self, worker: str, most: int, turn_over: bool) -> None:
+        """What a worker does when nothing happens to it."""
+        self.read(worker)
+        for work in list(self.work[worker]):
+            self.fetch_for(work, most)
+            if work.fetched:
+                self.commit_for(work, turn_over)
+
+    @rule(most=st.tuples(st.integers(1, 4), st.integers(1, 4)), turn_over=st.booleans())
+    def race(self, most: tuple[int, int], turn_over: bool) -> None:
+        """Two workers, one of them slow, have the same entry and both commit."""
+        self.read("one")
+        if self.work["one"]:
+            mine = self.work["one"][-1]
+            theirs = Work(mine.entry)
+            self.work["two"].append(theirs)
+            self.fetch_for(mine, most[0])
+            self.fetch_for(theirs, most[1])
+            for work in (mine, theirs):
+                if work.fetched:
+                    self.commit_for(work, turn_over)
+
+    @rule()
+    def run_dry(self) -> None:
+        """Whatever happened, workers that go on bring the run to its end, and nothing stays pending."""
+        for works in self.work.values():
+            works.clear()
+        for _ in range(200):
+            self.read("two")
+            self.claim("two")
+            if not self.work["two"]:
+                break
+            work = self.work["two"][-1]
+            self.fetch_for(work, 3)
+            if work.fetched:
+                self.commit_for(work, turn_over=False)
+        state = self.do(self.client.hmget(self.keys.state, "last", "cursor"))
+        assert state[0] == state[1]
+        assert self.do(self.client.xlen(self.keys.ready)) == 0
+        assert self.do(self.client.xpending(self.keys.ready, GROUP))["pending"] == 0
+
+    def drop(self, work: Work) -> None:
+        for works in self.work.values():
+            if work in works:
+                works.remove(work)
+
+    @rule()
+    def forget_worker(self) -> None:
+        """Killed: what it had in hand is only in the pending list now."""
+        self.work["one"].clear()
+
+    @rule()
+    def destroy_group(self) -> None:
+        self.do(self.client.xgroup_destroy(self.keys.ready, GROUP))
+        self.do(ensure_group(self.client, self.keys))
+
+    @rule()
+    def lose_ready_entries(self) -> None:
+        """The ready stream is deleted; the next append or heartbeat of a reader queues the run again."""
+        self.do(self.client.delete(self.keys.ready))
+        self.do(ensure_group(self.client, self.keys))
+        self.do(self.scripts.join(self.keys, view="full", subscription_id="s", lease_ms=LEASE, kept_ms=KEPT, nonce="n"))
+
+    @rule()
+    def next_life(self) -> None:
+        self.left_behind = {entry for entry, _ in self.do(self.client.xrange(self.keys.ready))}
+        self.do(self.client.delete(self.keys.state))
+        self.open()
+
+    @invariant()
+    def promises_hold(self) -> None:
+        if self.life:
+            self.do(self.check())
+
+    async def check(self) -> None:
+        state = {key.decode(): value for key, value in (await self.client.hgetall(self.keys.state)).items()}
+        last, cursor, position = int(state["last"]), int(state["cursor"]), int(state["position"])
+        assert cursor <= last == len(self.items)
+
+        rows = await self.client.xrange(self.keys.frames)
+        assert [row_id for row_id, _ in rows] == [b"%d-0" % number for number in range(1, position + 1)]
+        assert [row[b"frame"] for _, row in rows] == [
+            frame.data for item in self.items[:cursor] for frame in frames_of(item)
+        ]
+
+        # One entry while something is unread, else none; what an earlier life left is settled when a worker meets it.
+        entries = {entry for entry, _ in await self.client.xrange(self.keys.ready)}
+        mine = {state["ready"]} if "ready" in state else set()
+        assert entries - self.left_behind == mine
+        assert len(mine) == (cursor < last)
+        assert int(state["unread"]) == sum(map(len, self.items[cursor:]))
+        assert state["status"] == (b"live" if not self.ended else b"finished" if cursor == last else b"closing")
+
+        for key in await self.client.keys("*:run:*"):
+            assert await self.client.pttl(key) > 0, key
+
+
+def test_any_interleaving_keeps_the_promises(redis_url: str) -> None:
+    Runs.url = redis_url
+    run_state_machine_as_test(
+        Runs,
+        settings=settings(
+            max_examples=EXAMPLES, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
