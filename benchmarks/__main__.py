@@ -1,0 +1,55 @@
+"""Run the benchmarks and print one table: `uv run python -m benchmarks [projection] [worker] ...`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import projection, worker
+from benchmarks.measure import Comparison
+
+SUITES = {"projection": projection.run, "worker": worker.run}
+
+
+def main() -> None:
+    """Run the suites that are named, or all."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("suites", nargs="*", choices=[*SUITES, []], metavar="suite", help=", ".join(SUITES))
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    arguments = parser.parse_args()
+
+    rows: list[Comparison] = []
+    for name in arguments.suites or SUITES:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        rows += SUITES[name]()
+    Console(width=140).print(_table(rows))
+    if arguments.json:
+        arguments.json.write_text(
+            json.dumps([{**row._asdict(), "ratio": row.ratio, "cpus": os.cpu_count()} for row in rows], indent=1)
+        )
+
+
+def _table(rows: list[Comparison]) -> Table:
+    table = Table(title=f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}")
+    for heading in ("case", "ours", "peer", "ratio", "goal"):
+        table.add_column(heading, justify="left" if heading == "case" else "right")
+    for row in rows:
+        table.add_row(
+            row.name,
+            f"{row.ours.median:,.0f} {row.unit} ±{row.ours.spread:.0%}",
+            f"{row.peer_name} {row.peer.median:,.0f} ±{row.peer.spread:.0%}",
+            f"{row.ratio:.2f}",
+            "" if row.goal is None else f"{row.goal:g}",
+        )
+    return table
+
+
+if __name__ == "__main__":
+    main()
