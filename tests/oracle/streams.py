@@ -132,9 +132,12 @@ _INTS = st.integers(-(2**70), 2**70)
 class Source:
     """The choices of one stream, all made through hypothesis. Zero is the plain choice."""
 
-    def __init__(self, draw: st.DrawFn, *, rare: bool = False) -> None:
+    def __init__(self, draw: st.DrawFn, *, rare: bool = False, complete: bool = False) -> None:
         self.draw = draw
         self.rare = rare
+        """May show what the reference is known to get wrong."""
+        self.complete = complete
+        """The run announces and ends all it should, and no id comes twice."""
         self.numbers = 0
         self.large_left = 1
 
@@ -265,11 +268,11 @@ def thinking_part(source: Source, index: int) -> list[Any]:
 
 def tool_part(source: Source, index: int, calls: list[ai.ToolCallPart]) -> list[Any]:
     """Stream a tool call as providers do; its completed part is added to `calls`."""
-    call_id = source.pick((f"call_{source.number()}", "call_1"))
+    call_id = f"call_{source.number()}" if source.complete else source.pick((f"call_{source.number()}", "call_1"))
     name = source.pick(NAMES)
     form = source.below(4)
     args: Any = None if form == 0 else source.mapping() if form == 1 else json.dumps(source.mapping())
-    if form == 3 and source.chance(30):
+    if form == 3 and not source.complete and source.chance(30):
         args = source.text()
     events: list[Any] = []
     started = source.chance(88)
@@ -672,7 +675,7 @@ def request(source: Source, run: Run, number: int, children: int) -> None:
     def say(event: Any) -> None:
         run.entries.append(Entry(run, event))
 
-    if source.chance(90):
+    if source.complete or source.chance(90):
         payload = {"type": "model_request_started", "request_id": "model-request-1", "message_count": 1}
         payload["request_index"] = source.pick((number, number, number, number, -1, "x")) if source.rare else number
         say(_extension("lifecycle", payload))
@@ -748,7 +751,7 @@ def delegate(source: Source, run: Run, call_id: str | None, depth: int) -> None:
         run.entries.append(fact("failed", "unavailable", known=False))
         return
     grow(source, child, depth - 1)
-    if source.chance(92):
+    if source.complete or source.chance(92):
         child.entries.insert(0, fact("started", "running"))
     if ends != "never":
         child.entries.append(fact(ends, ends if source.chance(80) else "timed_out"))
@@ -765,7 +768,7 @@ def grow(source: Source, run: Run, children: int) -> None:
         request(source, run, number, children)
         if source.chance(30):
             run.entries.append(Entry(run, source.pick(OBSERVATIONS)(source)))
-    if source.chance(85):
+    if (source.complete and run.parent is None) or source.chance(85):
         run.entries.append(Entry(run, result=run_result(source, run)))
 
 
@@ -787,7 +790,7 @@ def interleave(source: Source, root: Run) -> list[Item]:
         if entry.child is not None:
             queues.append(entry.child.entries)
             continue
-        if entry.result is not None and entry.run is root and queues and source.chance(80):
+        if entry.result is not None and entry.run is root and queues and (source.complete or source.chance(80)):
             ending = entry
             continue
         now += dt.timedelta(microseconds=source.below(3) * 1_234_567)
@@ -812,12 +815,13 @@ def envelope(source: Source, entry: Entry, now: dt.datetime) -> Item:
 
 
 @st.composite
-def streams(draw: st.DrawFn, *, children: int = 2, rare: bool = True) -> list[Item]:
+def streams(draw: st.DrawFn, *, children: int = 2, rare: bool = True, complete: bool = False) -> list[Item]:
     """Grow one valid stream, at most `children` delegations deep.
 
-    `rare` lets one stream in eight hold what the reference is known to get wrong.
+    `rare` lets one stream in eight hold what the reference is known to get wrong. `complete` grows a run that
+    announces and ends all it should, except that a child may stay without an end.
     """
-    source = Source(draw)
+    source = Source(draw, complete=complete)
     source.rare = rare and source.chance(12)
     root = Run("run-1", "thread_root")
     grow(source, root, children)
