@@ -42,7 +42,7 @@ class Relay:
     ) -> None:
         if (url is None) == (client is None):
             raise ValueError("give either a Redis URL or an existing client")
-        if client is not None and client.get_encoder().decode_responses:
+        if client is not None and client.connection_pool.connection_kwargs.get("decode_responses"):
             raise ValueError("the client must not decode responses: make it with decode_responses=False")
         self.url = url or "redis://client"
         """Where Redis is."""
@@ -117,14 +117,15 @@ class Relay:
     async def _agree(self) -> None:
         """Refuse to run beside processes that spread the runs differently; warn of a server that may evict keys."""
         key, mine = config_key(self.settings.namespace), str(self.settings.partitions)
-        await self.client.hsetnx(key, "partitions", mine)
-        theirs = await self.client.hget(key, "partitions")
-        if theirs is not None and theirs.decode() != mine:
+        client: Any = self.client
+        await client.hsetnx(key, "partitions", mine)
+        theirs = (await client.hget(key, "partitions")).decode()
+        if theirs != mine:
             raise RelayError(
-                f"namespace {self.settings.namespace!r} has {theirs.decode()} partitions, this process is set to {mine}"
+                f"namespace {self.settings.namespace!r} has {theirs} partitions, this process is set to {mine}"
             )
         try:
-            memory = await self.client.info("memory")
+            memory = await client.info("memory")
         except RedisError:
             return
         policy = memory.get("maxmemory_policy", "noeviction")

@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from agui_relay.broker.announcement import FIRST, HIDDEN, LAST, Row, encode_body
 from agui_relay.broker.scripts import CommitCall, Fetched, Frame, Rejected
 from agui_relay.events import CustomEvent, Event, encode_event
 from agui_relay.framing.fragments import WHOLE_BYTES, fragment_encoded
 from agui_relay.projection.errors import AguiObservationError
 from agui_relay.projection.projector import Projector
-from agui_relay.source.items import HarnessItem, ItemError, decode_item
+from agui_relay.source import HarnessItem, ItemError, decode_item
 
 type ItemProcessor = Callable[[HarnessItem, Any], Any]
 """A worker's processor: gets an item and one of its events as an `ag_ui.core` model, returns it or None."""
@@ -126,6 +128,12 @@ def _meta(name: str, flags: int) -> bytes:
     return f"{flags}{name}".encode()
 
 
+class _Shown(msgspec.Struct):
+    display: object = True
+
+
+_decode_shown = msgspec.json.Decoder(_Shown).decode
+
+
 def _hidden(event: CustomEvent) -> bool:
-    metadata = event.metadata
-    return isinstance(metadata, dict) and metadata.get("display") is False
+    return event.metadata is not None and _decode_shown(event.metadata).display is False

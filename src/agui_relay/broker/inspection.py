@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
-
 from agui_relay.broker.keys import PartitionKeys, RunKeys
 from agui_relay.broker.settings import RelaySettings
 

@@ -51,6 +51,7 @@ class Publisher:
         self._window_base = 0
         self._ended = False
         self._failure: RelayError | None = None
+        self._told = False
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -89,6 +90,7 @@ class Publisher:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        told = self._told
         try:
             async with asyncio.timeout(self._settings.settle_timeout):
                 await self.flush()
@@ -101,7 +103,8 @@ class Publisher:
                 raise failure from None
             _log.warning("%s", failure)
         except RelayError:
-            if kind is None:
+            # Once is enough for whoever has caught it inside the block.
+            if kind is None and not told:
                 raise
         finally:
             await self._stop()
@@ -174,6 +177,7 @@ class Publisher:
 
     def _check(self) -> None:
         if self._failure is not None:
+            self._told = True
             raise type(self._failure)(*self._failure.args) from self._failure
 
     def _too_large(self, item: HarnessItem, data: bytes) -> str:

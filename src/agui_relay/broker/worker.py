@@ -163,19 +163,21 @@ class Worker:
                 self._held.pop(entry, None)
 
     async def _deliveries(self, runs: dict[bytes, RunKeys]) -> dict[bytes, int]:
+        client: Any = self._relay.client
         counts: dict[bytes, int] = {}
         for entry, keys in runs.items():
-            for row in await self._relay.client.xpending_range(keys.ready, GROUP, entry, entry, 1):
+            for row in await client.xpending_range(keys.ready, GROUP, entry, entry, 1):
                 counts[entry] = row["times_delivered"]
         return counts
 
     async def _renew(self) -> None:
         """Keep others from claiming what is in work here."""
+        client: Any = self._relay.client
         by_stream: dict[str, list[bytes]] = {}
         for entry, keys in self._held.items():
             by_stream.setdefault(keys.ready, []).append(entry)
         for stream, entries in by_stream.items():
-            await self._relay.client.xclaim(stream, GROUP, self.consumer, 0, entries, justid=True)
+            await client.xclaim(stream, GROUP, self.consumer, 0, entries, justid=True)
 
     async def _sweep(self) -> None:
         """End the runs whose publisher's lease is over.
@@ -184,7 +186,8 @@ class Worker:
         """
         if self.contact.unbroken < self._settings.publisher_lease:
             return
-        client, settings = self._relay.client, self._settings
+        client: Any = self._relay.client
+        settings = self._settings
         seconds, _ = await client.time()
         for keys in self._partitions:
             for run_id in await client.zrangebyscore(keys.leases, "-inf", seconds * 1000, start=0, num=100):
@@ -228,8 +231,9 @@ def create_worker(
 
 
 async def _parse(message: Any) -> RedisBatchStreamMessage:
-    # FastStream's own batch parser dumps the bodies to JSON; without `group` it cannot acknowledge.
-    return RedisBatchStreamMessage(raw_message=message, body=message["data"], consumer=None, group=GROUP)
+    # FastStream's own batch parser dumps the bodies to JSON. It needs no consumer: the scripts acknowledge.
+    nobody: Any = None
+    return RedisBatchStreamMessage(raw_message=message, body=message["data"], consumer=nobody, group=GROUP)
 
 
 async def _decode(message: RedisBatchStreamMessage) -> list[tuple[bytes, str]]:
