@@ -535,9 +535,11 @@ class Tracker:
         if self._assembler is None:
             self._assembler = self._new_assembler()
         event = self._assembler.accept_encoded(data)
-        if self._assembler.gap or (event is None) == bool(flags & LAST):
+        # A gap at a first fragment is of an event given up to make room; were it this one, its next would show it.
+        is_refused = self._assembler.gap and not flags & FIRST
+        self._assembler.gap = False
+        if is_refused or (event is None) == bool(flags & LAST):
             # Only this event is lost; what else is half taken goes on.
-            self._assembler.gap = False
             if is_log:
                 self._give_up(identity)
             return None, None
