@@ -21,16 +21,28 @@ from hypothesis.stateful import (
 from redis.asyncio import Redis
 
 from agui_relay.broker.keys import GROUP, RunKeys
-from agui_relay.broker.scripts import AppendItem, CommitCall, FetchCall, Fetched, Frame, Scripts, ensure_group
+from agui_relay.broker.scripts import (
+    AppendItem,
+    CommitCall,
+    CommitLimits,
+    FetchCall,
+    Fetched,
+    Frame,
+    Scripts,
+    ensure_group,
+)
 
 EXAMPLES = int(os.environ.get("AGUI_RELAY_EXAMPLES", "60"))
 LEASE, KEPT = 30_000, 86_400_000
+LIMITS = CommitLimits(kept_ms=1000_000, fanout_bytes=1 << 20, log_bytes=200, item_bytes=20)
 WORKERS = ("one", "two")
 
 
 def frames_of(item: bytes) -> list[Frame]:
-    """A projection that derives from the item alone: none, one or two frames."""
-    return [Frame(b'{"item":%b,"frame":%d}' % (item, index), b"3CUSTOM:x") for index in range(int(item) % 3)]
+    """A projection that derives from the item alone: nothing, one event in one frame, or one in two."""
+    count = int(item) % 3
+    flags = (b"3",) if count == 1 else (b"1", b"2")
+    return [Frame(b'{"item":%b,"frame":%d}' % (item, index), flags[index] + b"CUSTOM:x") for index in range(count)]
 
 
 @dataclass
@@ -183,7 +195,7 @@ class Runs(RuleBasedStateMachine):
             rejected=[],
             announced=[("full", b"")],
         )
-        [committed] = self.do(self.scripts.commit_many([call], kept_ms=1000_000, fanout_bytes=1 << 20))
+        [committed] = self.do(self.scripts.commit_many([call], LIMITS))
         work.fetched = None
         assert not isinstance(committed, BaseException)
         if committed.word != "ok" or committed.left == 0 or turn_over:
@@ -269,11 +281,24 @@ class Runs(RuleBasedStateMachine):
         last, cursor, position = int(state["last"]), int(state["cursor"]), int(state["position"])
         assert cursor <= last == len(self.items)
 
+        # Frames are a prefix of the projection, of which the oldest whole events may be gone.
         rows = await self.client.xrange(self.keys.frames)
-        assert [row_id for row_id, _ in rows] == [b"%d-0" % number for number in range(1, position + 1)]
-        assert [row[b"frame"] for _, row in rows] == [
-            frame.data for item in self.items[:cursor] for frame in frames_of(item)
-        ]
+        frames = [frame for item in self.items[:cursor] for frame in frames_of(item)]
+        assert position == len(frames)
+        gone = position - len(rows)
+        assert [row_id for row_id, _ in rows] == [b"%d-0" % number for number in range(gone + 1, position + 1)]
+        assert [Frame(row[b"frame"], row[b"meta"]) for _, row in rows] == frames[gone:]
+        assert not rows or rows[0][1][b"meta"][0] & 1
+        size = sum(len(row[b"frame"]) for _, row in rows)
+        assert size == int(state.get("log", 0))
+        assert size <= LIMITS.log_bytes
+        assert gone == 0 or size > LIMITS.log_bytes // 2
+
+        # Unread items never go.
+        kept = await self.client.xrange(self.keys.items)
+        assert [row[b"item"] for _, row in kept] == self.items[len(self.items) - len(kept) :]
+        assert len(kept) >= last - cursor
+        assert sum(map(len, self.items[len(self.items) - len(kept) : cursor])) <= max(LIMITS.item_bytes, 2)
 
         # One entry while something is unread, else none; what an earlier life left is settled when a worker meets it.
         entries = {entry for entry, _ in await self.client.xrange(self.keys.ready)}

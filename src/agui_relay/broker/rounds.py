@@ -11,7 +11,7 @@ from typing import NamedTuple
 from agui_relay.broker.drain import ItemProcessor, commit_call, project_batch
 from agui_relay.broker.faults import is_transient
 from agui_relay.broker.keys import RunKeys
-from agui_relay.broker.scripts import CommitCall, Committed, FetchCall, Fetched, Scripts
+from agui_relay.broker.scripts import CommitCall, CommitLimits, Committed, FetchCall, Fetched, Scripts
 from agui_relay.broker.settings import RelaySettings, milliseconds
 from agui_relay.projection.projector import ContinuationError, Projector
 
@@ -57,6 +57,12 @@ class Rounds:
         self._scripts = scripts
         self._settings = settings
         self._process = process
+        self._limits = CommitLimits(
+            milliseconds(settings.ended_run_kept),
+            settings.announcement_fanout_bytes,
+            settings.frame_log_bytes,
+            settings.items_kept_bytes,
+        )
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self.stopping = False
         """Set to let each run go to the end of the queue after the batch in work."""
@@ -87,11 +93,7 @@ class Rounds:
                     _log.error("run %r: unread items are missing; it was removed", turn.keys.run_id)
             if not calls:
                 return
-            committed = await self._scripts.commit_many(
-                [call for _, call, _, _ in calls],
-                kept_ms=milliseconds(self._settings.ended_run_kept),
-                fanout_bytes=self._settings.announcement_fanout_bytes,
-            )
+            committed = await self._scripts.commit_many([call for _, call, _, _ in calls], self._limits)
             turns = [
                 turn
                 for (turn, call, known, rejected), reply in zip(calls, committed, strict=True)

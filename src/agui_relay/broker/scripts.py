@@ -148,6 +148,15 @@ class CommitCall(NamedTuple):
     announced: Sequence[tuple[str, bytes]]
 
 
+class CommitLimits(NamedTuple):
+    """What a commit keeps: `kept_ms` of an ended run's keys, the rest in bytes (see `RelaySettings`)."""
+
+    kept_ms: int
+    fanout_bytes: int
+    log_bytes: int
+    item_bytes: int
+
+
 class Scripts:
     """Calls the scripts through one client.
 
@@ -261,13 +270,9 @@ class Scripts:
         )
         return [reply if isinstance(reply, BaseException) else _fetched(reply) for reply in replies]
 
-    async def commit_many(
-        self, calls: Sequence[CommitCall], *, kept_ms: int, fanout_bytes: int
-    ) -> list[Committed | BaseException]:
+    async def commit_many(self, calls: Sequence[CommitCall], limits: CommitLimits) -> list[Committed | BaseException]:
         """Commit many runs; an exception stands where a call failed."""
-        replies = await self._call_many(
-            COMMIT, [(call.keys, _commit_arguments(call, kept_ms, fanout_bytes)) for call in calls]
-        )
+        replies = await self._call_many(COMMIT, [(call.keys, _commit_arguments(call, limits)) for call in calls])
         return [reply if isinstance(reply, BaseException) else _committed(reply) for reply in replies]
 
     async def abandon(self, keys: RunKeys, *, token: str, kept_ms: int) -> str:
@@ -326,7 +331,7 @@ def _committed(reply: Reply) -> Committed:
     return Committed("ok", position, left, status.decode(), subscriptions)
 
 
-def _commit_arguments(call: CommitCall, kept_ms: int, fanout_bytes: int) -> list[Argument]:
+def _commit_arguments(call: CommitCall, limits: CommitLimits) -> list[Argument]:
     arguments: list[Argument] = [
         call.entry,
         call.epoch,
@@ -334,8 +339,7 @@ def _commit_arguments(call: CommitCall, kept_ms: int, fanout_bytes: int) -> list
         call.new_cursor,
         call.consumed,
         int(call.turn_over),
-        kept_ms,
-        fanout_bytes,
+        *limits,
         int(call.continuation is not None),
         call.continuation or b"",
         len(call.frames),

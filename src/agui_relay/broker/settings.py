@@ -49,6 +49,11 @@ class RelaySettings(BaseSettings):
     assembler_pending: int = Field(default=8, ge=1)
     """Fragmented events that a subscription's assembler holds."""
 
+    frame_log_bytes: Bytes = 64 * _MIB
+    """Frames of a run that are kept; older ones go, whole events at a time."""
+    items_kept_bytes: Bytes = 16 * _MIB
+    """Items kept behind the cursor, and rejected items kept; older ones go. Unread items never go."""
+
     ended_run_kept: Seconds = 3600
     """How long the keys of an ended run stay."""
     live_run_kept: Seconds = 86_400

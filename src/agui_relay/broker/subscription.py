@@ -154,6 +154,16 @@ class Subscription:
         return None if self._queue else self._tracker.outcome
 
     @property
+    def backlog(self) -> int:
+        """Events and notices that wait for the consumer; bounded, whatever its pace."""
+        return len(self._queue)
+
+    @property
+    def subscription_id(self) -> str:
+        """Names the lease and the channel of this subscription."""
+        return self._id
+
+    @property
     def delivered(self) -> int:
         """Events handed out."""
         return self._delivered

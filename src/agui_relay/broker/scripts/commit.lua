@@ -3,8 +3,9 @@
 
   ARGV   4 the worker's ready entry  5 epoch  6 cursor that was read  7 new cursor  8 bytes of the items between
          9 '1' when the run's turn is over  10 ms an ended run is kept  11 bound of announced bytes x subscriptions
-         12 '1' when 13 is a new continuation, else '0'  13 continuation
-         14 number of frames f  15 number of rejected items r  16 number of views v
+         12 bytes of the frame log that are kept  13 bytes of items behind the cursor, and of rejected ones, that are
+         14 '1' when 15 is a new continuation, else '0'  15 continuation
+         16 number of frames f  17 number of rejected items r  18 number of views v
          then f times: frame, meta;  r times: ordinal, error, item;  v times: view, announced lines ('' = read the log)
 
   Returns
@@ -14,9 +15,11 @@
 ]]
 local entry, epoch, from, to = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local consumed, turn_over, kept, fanout = tonumber(ARGV[8]), ARGV[9] == '1', tonumber(ARGV[10]), tonumber(ARGV[11])
-local frames, rejected, views = tonumber(ARGV[14]), tonumber(ARGV[15]), tonumber(ARGV[16])
+local log_bound, items_bound = tonumber(ARGV[12]), tonumber(ARGV[13])
+local frames, rejected, views = tonumber(ARGV[16]), tonumber(ARGV[17]), tonumber(ARGV[18])
 
-local state = redis.call('HMGET', STATE, 'epoch', 'cursor', 'position', 'last', 'ready', 'unread', 'status', 'outcome')
+local state = redis.call('HMGET', STATE, 'epoch', 'cursor', 'position', 'last', 'ready', 'unread', 'status', 'outcome',
+  'log', 'kept', 'aside')
 local ready = state[5]
 if ready ~= entry then
   settle(entry)
@@ -29,8 +32,10 @@ if state[1] ~= epoch or tonumber(state[2]) ~= from or to > last then
   return { 'stale' }
 end
 
-local at = 17
+local at = 19
+local log, kept_items, aside = tonumber(state[9] or 0), tonumber(state[10] or 0) + consumed, tonumber(state[11] or 0)
 for index = 1, frames do
+  log = log + #ARGV[at]
   redis.call('XADD', FRAMES, whole(position + index) .. '-0', 'frame', ARGV[at], 'meta', ARGV[at + 1])
   at = at + 2
 end
@@ -40,13 +45,19 @@ for _ = 1, rejected do
     -- The terminal item, always the last one, told an outcome that nobody will see.
     outcome = 'failed'
   end
-  redis.call('XADD', REJECTED, ARGV[at] .. '-0', 'error', ARGV[at + 1], 'item', ARGV[at + 2])
+  aside = aside + #ARGV[at + 2]
+  redis.call('XADD', REJECTED, ARGV[at] .. '-0', 'item', ARGV[at + 2], 'error', ARGV[at + 1])
   at = at + 3
 end
 local head = position + frames
-redis.call('HSET', STATE, 'cursor', to, 'position', head, 'unread', whole(math.max(0, tonumber(state[6]) - consumed)))
-if ARGV[12] == '1' then
-  redis.call('HSET', STATE, 'continuation', ARGV[13])
+-- Whole events: the log begins with the first frame of one (its flags are odd).
+log = trim(FRAMES, log, log_bound, head, function(row) return string.byte(row[2][4]) % 2 == 1 end)
+kept_items = trim(ITEMS, kept_items, items_bound, to, function() return true end)
+aside = trim(REJECTED, aside, items_bound, last, function() return true end)
+redis.call('HSET', STATE, 'cursor', to, 'position', head, 'unread', whole(math.max(0, tonumber(state[6]) - consumed)),
+  'log', whole(log), 'kept', whole(kept_items), 'aside', whole(aside))
+if ARGV[14] == '1' then
+  redis.call('HSET', STATE, 'continuation', ARGV[15])
   redis.call('HINCRBY', STATE, 'version', 1)
 end
 

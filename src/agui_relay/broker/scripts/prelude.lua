@@ -47,6 +47,38 @@ local function queue()
   redis.call('HSET', STATE, 'ready', entry)
 end
 
+-- Drop the oldest rows of a stream once its `size` bytes (of first fields) are above `bound`; return the bytes left.
+-- Only rows up to number `last` go, and the rest begins with a row that may be first. A quarter of the bound is made
+-- free at once, so that not every commit of a long run has to look.
+local function trim(stream, size, bound, last, may_be_first)
+  if size <= bound then
+    return size
+  end
+  local goal, left, kept, cut, from = bound - math.floor(bound / 4), size, size, nil, '-'
+  local done = false
+  while not done do
+    local rows = redis.call('XRANGE', stream, from, '+', 'COUNT', 64)
+    done = #rows == 0
+    for _, row in ipairs(rows) do
+      local beyond = tonumber(string.match(row[1], '^%d+')) > last
+      if may_be_first(row) then
+        cut, kept = row[1], left
+        beyond = beyond or left <= goal
+      end
+      if beyond then
+        done = true
+        break
+      end
+      left = left - #row[2][2]
+      from = '(' .. row[1]
+    end
+  end
+  if cut then
+    redis.call('XTRIM', stream, 'MINID', '=', cut)
+  end
+  return kept
+end
+
 -- Queue the run unless the entry that its state knows is still there.
 local function ensure_queued(entry)
   if not entry or #redis.call('XRANGE', READY, entry, entry) == 0 then
