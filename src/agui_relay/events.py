@@ -352,7 +352,7 @@ def encode_event(event: Event) -> bytes:
 
 
 def to_model(event: Event) -> agui.Event:
-    """Return the event as a model of ``ag_ui.core``, as validation of its encoded form would build it; nothing shared."""
+    """Return the event as a model of ``ag_ui.core``, as if validated from its encoded form; nothing is shared."""
     build = _BUILDERS.get(type(event))
     if build is None or event.metadata is not None or event.raw_event is not None:
         return _typed.validate_json(_encode(event))

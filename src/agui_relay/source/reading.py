@@ -1,0 +1,211 @@
+"""What a projection reads of a source event's public JSON; everything else in it travels on unread.
+
+One decode per event: each struct names only fields that decide something, and unknown ones are skipped.
+"""
+
+import json
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+from pydantic_core import from_json
+
+from agui_relay.source.errors import ItemError
+
+_NOTHING = Raw()
+_PART_EVENTS = frozenset({"part_start", "part_delta", "part_end", "function_tool_result", "output_tool_result"})
+
+
+class Delta(Struct, frozen=True, gc=False):
+    """A change of an open part; ``part_delta_kind`` says which fields count."""
+
+    part_delta_kind: str
+    content_delta: str | None = None
+    signature_delta: str | None = None
+    tool_call_id: str | None = None
+
+
+class Part(Struct, frozen=True, gc=False):
+    """A part of a model's response, or what a tool call came to; ``part_kind`` says which fields count."""
+
+    part_kind: str
+    content: Raw = _NOTHING
+    id: str | None = None
+    signature: str | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+    args: Raw = _NOTHING
+    outcome: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The content, which must be text.
+
+        Raises:
+            ItemError: it is something else.
+
+        """
+        return _text(self.content, "part.content")
+
+    @property
+    def arguments(self) -> str | None:
+        """The argument text of a tool call, or None when it has no arguments.
+
+        Raises:
+            ItemError: the arguments cannot be read.
+
+        """
+        return readable(self.args)
+
+
+class NativeEvent(Struct, frozen=True, gc=False):
+    """An event of Pydantic AI's stream."""
+
+    event_kind: str
+    index: int = -1
+    delta: Delta | None = None
+    part: Part | None = None
+
+
+class CapabilityEvent(Struct, frozen=True, gc=False):
+    """An event of a capability, under its own kind."""
+
+    kind: str
+
+
+class InputEvent(Struct, frozen=True, gc=False):
+    """What a person or the Harness gave the agent to read. ``content`` is text or the description of a medium."""
+
+    kind: Literal["a13n.input.text", "a13n.input.media"]
+    input_id: str
+    source: str
+    content: Raw
+    metadata: Raw
+
+
+class ExtensionEvent(Struct, frozen=True, gc=False):
+    """An observation of the Harness itself."""
+
+    kind: str
+    payload: Raw = _NOTHING
+
+
+class Lifecycle(Struct, frozen=True, gc=False):
+    """The payload of a lifecycle extension, as far as it decides anything."""
+
+    type: Any = None
+    request_index: Any = None
+
+
+class Delegation(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """An inline delegation: a parent started a child run, or took its outcome. Bounds are those of the Harness."""
+
+    type: Literal["inline_delegation"]
+    invocation_id: Annotated[str, Meta(pattern=r"^delegation-[A-Za-z0-9_-]+\Z", max_length=128)]
+    action: Literal["started", "completed", "failed"]
+    child_instance_id: Annotated[str, Meta(min_length=1, max_length=128)]
+    subagent: Annotated[str, Meta(min_length=1, max_length=128)]
+    status: Annotated[str, Meta(min_length=1, max_length=128)]
+    parent_run_id: Annotated[str, Meta(min_length=1, max_length=256)]
+    parent_agent_instance_id: Annotated[str, Meta(min_length=1, max_length=256)]
+    parent_tool_call_id: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    child_run_id: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+
+
+class ToolExtra(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A tool's own observation, which names itself."""
+
+    tool_call_id: Annotated[str, Meta(min_length=1, max_length=256)]
+    tool_name: Annotated[str, Meta(min_length=1, max_length=256)]
+    tool_id: Annotated[str, Meta(min_length=1, max_length=256)]
+    name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*\Z", max_length=256)]
+    value: Raw
+    type: Literal["tool_extra"] = "tool_extra"
+
+
+class _Kind(Struct, frozen=True, gc=False):
+    event_kind: str
+
+
+_native = msgspec.json.Decoder(NativeEvent).decode
+_kind = msgspec.json.Decoder(_Kind).decode
+_strings = msgspec.json.Decoder(str).decode
+
+
+def read_native(event: Raw) -> NativeEvent:
+    """Return what decides in an event of Pydantic AI.
+
+    Raises:
+        ItemError: it has no kind, or is a part event or tool result without the fields these need.
+
+    """
+    try:
+        return _native(event)
+    except msgspec.MsgspecError as error:
+        # An event of another kind may use the same names for other things.
+        try:
+            kind = _kind(event).event_kind
+        except msgspec.MsgspecError:
+            raise ItemError(f"not a Pydantic AI event: {error} (within `event`)") from error
+        if kind in _PART_EVENTS:
+            raise ItemError(f"not a valid {kind} event: {error} (within `event`)") from error
+        return NativeEvent(kind)
+
+
+def read[T](data: Raw, kind: type[T]) -> T:
+    """Return what decides in other bytes.
+
+    Raises:
+        ItemError: they are not of this kind; the message says where.
+
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise ItemError(f"not a valid {kind.__name__}: {error} (within `event`)") from error
+
+
+def read_or_none[T](data: Raw, kind: type[T]) -> T | None:
+    """Return what decides in other bytes, or None when they are not of this kind."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError:
+        return None
+
+
+def readable(data: Raw) -> str | None:
+    """Return a JSON value as text: a string as it is, anything else as sorted compact JSON; None for null or nothing.
+
+    Raises:
+        ItemError: the JSON cannot be read.
+
+    """
+    encoded = bytes(data)
+    if not encoded or encoded == b"null":
+        return None
+    return _text(data, "value") if encoded.startswith(b'"') else json_text(encoded)
+
+
+def json_text(encoded: bytes) -> str:
+    """Return JSON as the text that Python writes for it: compact, with sorted keys.
+
+    Raises:
+        ItemError: the JSON cannot be read.
+
+    """
+    try:
+        return dump_text(from_json(encoded))
+    except ValueError as error:
+        raise ItemError(f"not readable JSON: {error}") from error
+
+
+def dump_text(value: Any) -> str:
+    """Write a JSON value as compact text with sorted keys."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+def _text(data: Raw, where: str) -> str:
+    try:
+        return _strings(data)
+    except msgspec.MsgspecError as error:
+        raise ItemError(f"expected text - at `$.{where}`: {error}") from error
