@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from a13n_harness import HarnessEvent, HarnessExtensionEvent
+from a13n_harness.events import HarnessEvent, HarnessExtensionEvent
 from pydantic_ai.messages import (
     PartDeltaEvent,
     PartEndEvent,

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 from a13n_stream_protocol import HarnessAguiStreamObserver as Reference
-from agui_relay.projection.observer import HarnessAguiStreamObserver
-from agui_relay.projection.projector import Projector
 
 from agui_relay.broker.drain import project_batch
 from agui_relay.broker.scripts import Fetched
+from agui_relay.projection.observer import HarnessAguiStreamObserver
+from agui_relay.projection.projector import Projector
 from agui_relay.source import encode_item, from_harness
 from benchmarks.data import arguments_run, text_run
 from benchmarks.measure import Comparison, compare

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from redis.asyncio import Redis
 
@@ -52,6 +53,7 @@ async def worker_drains(url: str, encoded: list[bytes], subscriptions: int) -> t
 
 async def pipelined_copy(url: str, encoded: list[bytes], subscriptions: int) -> tuple[int, float]:
     """A consumer-group reader that copies entries to another stream and publishes each batch to every subscription."""
+    client: Any
     async with Redis.from_url(url) as client:
         await client.flushall()
         for start in range(0, len(encoded), BATCH):

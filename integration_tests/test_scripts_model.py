@@ -61,7 +61,7 @@ class Runs(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.client = Redis.from_url(self.url)
+        self.client: Any = Redis.from_url(self.url)
         self.scripts = Scripts(self.client)
         self.keys = RunKeys("model", "run")
         self.life = 0

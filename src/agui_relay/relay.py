@@ -55,8 +55,8 @@ class Relay:
         self._entered = 0
 
     @property
-    def client(self) -> Redis:
-        """The client for ordinary commands; only inside the relay's block."""
+    def client(self) -> Any:
+        """The `redis.asyncio.Redis` for ordinary commands, its replies bytes; only inside the relay's block."""
         if self._client is None:
             raise RuntimeError("the relay is not open: use it inside `async with relay:`")
         return self._client
@@ -117,7 +117,7 @@ class Relay:
     async def _agree(self) -> None:
         """Refuse to run beside processes that spread the runs differently; warn of a server that may evict keys."""
         key, mine = config_key(self.settings.namespace), str(self.settings.partitions)
-        client: Any = self.client
+        client = self.client
         await client.hsetnx(key, "partitions", mine)
         theirs = (await client.hget(key, "partitions")).decode()
         if theirs != mine:

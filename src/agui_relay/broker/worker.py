@@ -163,7 +163,7 @@ class Worker:
                 self._held.pop(entry, None)
 
     async def _deliveries(self, runs: dict[bytes, RunKeys]) -> dict[bytes, int]:
-        client: Any = self._relay.client
+        client = self._relay.client
         counts: dict[bytes, int] = {}
         for entry, keys in runs.items():
             for row in await client.xpending_range(keys.ready, GROUP, entry, entry, 1):
@@ -172,7 +172,7 @@ class Worker:
 
     async def _renew(self) -> None:
         """Keep others from claiming what is in work here."""
-        client: Any = self._relay.client
+        client = self._relay.client
         by_stream: dict[str, list[bytes]] = {}
         for entry, keys in self._held.items():
             by_stream.setdefault(keys.ready, []).append(entry)
@@ -186,7 +186,7 @@ class Worker:
         """
         if self.contact.unbroken < self._settings.publisher_lease:
             return
-        client: Any = self._relay.client
+        client = self._relay.client
         settings = self._settings
         seconds, _ = await client.time()
         for keys in self._partitions:
