@@ -554,6 +554,12 @@ def test_a_fragment_that_the_channel_damaged_is_read_again() -> None:
     assert [o.data for o in outputs if isinstance(o, Deliver)] == [event("big")]
 
 
+def test_an_event_in_a_single_fragment_is_one_event() -> None:
+    reader = following(2)
+    outputs = reader.tracker.announcement(announce(*fragments(3, 1)))
+    assert [(o.position, o.data) for o in outputs if isinstance(o, Deliver)] == [(3, event("big"))]
+
+
 def test_a_whole_event_that_looks_like_a_fragment_is_given_as_it_is() -> None:
     reader = following(2)
     data = fragments(1, 2, "copycat")[0].data

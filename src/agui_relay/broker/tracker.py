@@ -56,7 +56,7 @@ from agui_relay.broker.announcement import (
     Status,
     View,
 )
-from agui_relay.framing.fragments import CustomEventAssembler
+from agui_relay.framing.fragments import FRAGMENT_EVENT_NAME, CustomEventAssembler
 
 READ_BYTES: Final = 1024 * 1024
 """What a read of the log aims at, judged by the frames of the one before."""
@@ -67,6 +67,7 @@ _OVER: Final = RANKS["finished"]
 # Old epochs that are dropped without asking; one that is forgotten costs a read, nothing else.
 _PAST_EPOCHS: Final = 8
 _BEATS: Final = 8
+_FRAGMENT_NAME: Final = FRAGMENT_EVENT_NAME.encode()
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
@@ -496,7 +497,7 @@ class Tracker:
             return True
         if flags & FIRST and flags & LAST:
             self._position = position
-            self._deliver(data)
+            self._deliver(self._alone(data) if _FRAGMENT_NAME in data else data)
             return True
         identity, event = self._join(position, flags, data, is_log=is_log)
         if identity is not None and event is not None:
@@ -514,6 +515,10 @@ class Tracker:
             self._restart()
             return False
         return True
+
+    def _alone(self, data: bytes) -> bytes:
+        """Return the event of a frame that has no other; one that just fits into a frame may be a single fragment."""
+        return self._new_assembler().accept_encoded(data) or data
 
     def _join(self, position: int, flags: int, data: bytes, *, is_log: bool) -> tuple[str | None, bytes | None]:
         """Add a fragment to its event; (identity, the event when it is whole), (None, None) if it does not fit."""

@@ -1,0 +1,149 @@
+"""A TCP proxy in front of a server, that cuts, stalls and half-closes connections on command."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_CHUNK = 64 * 1024
+
+
+class _Pair:
+    """One client's connection and the one to the server behind it."""
+
+    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        self.client = client
+        self.server = server
+        self.open = asyncio.Event()
+        self.open.set()
+        self.greeted = b""
+
+    def cut(self) -> None:
+        """Reset both ends: what is in flight is lost."""
+        for writer in (self.client, self.server):
+            writer.transport.abort()
+
+
+class Proxy:
+    """Listens on a free port of 127.0.0.1 while its block lasts, and passes everything on to `target`.
+
+    `target` is a unix socket's path or (host, port). Connections are numbered in the order they came; `connections`
+    are those still open.
+    """
+
+    def __init__(self, target: Path | tuple[str, int]) -> None:
+        self._target = target
+        self._server: asyncio.Server | None = None
+        self._pairs: dict[int, _Pair] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accepting = True
+        self._port = 0
+        self.accepted = 0
+        """Connections that came, from the beginning on."""
+        self.passed = 0
+        """Bytes that went to clients."""
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self._port}/0"
+
+    @property
+    def connections(self) -> list[int]:
+        return list(self._pairs)
+
+    @property
+    def listening(self) -> list[int]:
+        """The open connections whose client has subscribed to a channel."""
+        return [number for number, pair in self._pairs.items() if b"SUBSCRIBE" in pair.greeted]
+
+    def cut(self, *numbers: int) -> None:
+        """Reset these connections, or all."""
+        for pair in self._chosen(numbers):
+            pair.cut()
+
+    def half_close(self, *numbers: int) -> None:
+        """Tell the clients of these connections, or of all, that nothing more will come; they may still send."""
+        for pair in self._chosen(numbers):
+            if pair.client.can_write_eof():
+                pair.client.write_eof()
+
+    def stall(self, *numbers: int) -> None:
+        """Pass nothing more to the clients of these connections, or of all; nothing shows that."""
+        for pair in self._chosen(numbers):
+            pair.open.clear()
+
+    def flow(self, *numbers: int) -> None:
+        """End the stall."""
+        for pair in self._chosen(numbers):
+            pair.open.set()
+
+    def refuse(self) -> None:
+        """Reset every new connection from now on."""
+        self._accepting = False
+
+    def accept(self) -> None:
+        """Take new connections again."""
+        self._accepting = True
+
+    def _chosen(self, numbers: tuple[int, ...]) -> list[_Pair]:
+        return [pair for number, pair in list(self._pairs.items()) if not numbers or number in numbers]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        number = self.accepted
+        self.accepted += 1
+        pair: _Pair | None = None
+        try:
+            if not self._accepting:
+                writer.transport.abort()
+                return
+            if isinstance(self._target, Path):
+                server_reader, server_writer = await asyncio.open_unix_connection(self._target)
+            else:
+                server_reader, server_writer = await asyncio.open_connection(*self._target)
+            pair = self._pairs[number] = _Pair(writer, server_writer)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pass(reader, server_writer, pair, to_client=False))
+                group.create_task(self._pass(server_reader, writer, pair, to_client=True))
+        except* OSError:
+            pass
+        finally:
+            self._pairs.pop(number, None)
+            self._tasks.discard(task)
+            writer.transport.abort()
+            if pair is not None:
+                pair.server.transport.abort()
+
+    async def _pass(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pair: _Pair, *, to_client: bool
+    ) -> None:
+        while data := await reader.read(_CHUNK):
+            if to_client:
+                await pair.open.wait()
+                self.passed += len(data)
+            elif len(pair.greeted) < 4096:
+                pair.greeted += data[:4096]
+            writer.write(data)
+            await writer.drain()
+        # One side has ended: so does the other, as a reset.
+        raise ConnectionResetError
