@@ -74,10 +74,10 @@ class Relay:
             return self
         try:
             if self._given is None:
-                self._client = Redis(connection_pool=self.connections())
+                self._client = Redis.from_pool(self.connections())
             await self._agree()
             self._scripts = Scripts(self.client)
-            self._hub = Hub(Redis(connection_pool=self.connections(blocking_for=None)))
+            self._hub = Hub(Redis.from_pool(self.connections(blocking_for=None)))
         except BaseException:
             self._entered -= 1
             await self._close()
@@ -99,7 +99,6 @@ class Relay:
             await hub.close()
         if client is not None and self._given is None:
             await client.aclose()
-            await client.connection_pool.disconnect()
 
     def connections(self, blocking_for: float | None = 0.0) -> ConnectionPool:
         """Return a pool of connections to the relay's Redis.

@@ -10,7 +10,7 @@ from typing import Any
 
 from faststream.redis import RedisBroker
 from faststream.redis.configs.state import RedisConnectionState
-from redis.asyncio import Redis
+from redis.asyncio import ConnectionPool, Redis
 from redis.exceptions import RedisError, ResponseError
 
 from agui_relay.broker.faults import backoff, is_transient
@@ -59,8 +59,12 @@ class ReadyStreamReader(Redis):
     gives FastStream an empty answer.
     """
 
-    contact: Contact
-    ensure_groups: Callable[[], Awaitable[None]]
+    def __init__(self, pool: ConnectionPool, contact: Contact, ensure_groups: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(connection_pool=pool)
+        # As with `Redis.from_pool`: closing the client closes the pool.
+        self.auto_close_connection_pool = True
+        self._contact = contact
+        self._ensure_groups = ensure_groups
 
     async def xreadgroup(self, *args: Any, **options: Any) -> Any:
         """Read new entries; nothing while the server cannot be read."""
@@ -78,15 +82,15 @@ class ReadyStreamReader(Redis):
         except (RedisError, OSError) as error:
             try:
                 if isinstance(error, ResponseError) and "NOGROUP" in str(error):
-                    await self.ensure_groups()
+                    await self._ensure_groups()
                     return nothing
             except (RedisError, OSError) as again:
                 error = again
             if not is_transient(error):
                 _log.error("reading the ready stream: %s: %s", type(error).__name__, error)
-            await self.contact.failed(error)
+            await self._contact.failed(error)
             return nothing
-        self.contact.answered()
+        self._contact.answered()
         return answer
 
 

@@ -111,10 +111,8 @@ class Worker:
         subscriber(handle)
 
     def _reader(self) -> ReadyStreamReader:
-        reader = ReadyStreamReader(connection_pool=self._relay.connections(blocking_for=_READ_BLOCK_MS / 1000))
-        reader.contact = self.contact
-        reader.ensure_groups = self._ensure_groups
-        return reader
+        pool = self._relay.connections(blocking_for=_READ_BLOCK_MS / 1000)
+        return ReadyStreamReader(pool, self.contact, self._ensure_groups)
 
     @asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:
