@@ -11,8 +11,9 @@ from typing import Any
 from redis.asyncio import Redis
 
 from agui_relay.broker.keys import GROUP
+from agui_relay.broker.worker import create_worker
 from agui_relay.embedded import EmbeddedRedis
-from agui_relay.relay import Relay, create_worker
+from agui_relay.relay import Relay
 from agui_relay.source import encode_item, from_harness
 from benchmarks.data import text_run
 from benchmarks.measure import Comparison, compare_async

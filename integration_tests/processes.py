@@ -23,7 +23,8 @@ async def start_worker(
         url,
         *named,
         *options,
-        env={**os.environ, **(environment or {})},
+        # Plugins of pydantic that are there for other packages' sake more than double the time of a start.
+        env={**os.environ, "PYDANTIC_DISABLE_PLUGINS": "__all__", **(environment or {})},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from agui_relay.projection.observer import HarnessAguiStreamObserver
 from faststream import FastStream
 from integration_tests import items
 from integration_tests.processes import start_worker, workers
@@ -21,8 +20,10 @@ from agui_relay.broker.keys import GROUP, RunKeys
 from agui_relay.broker.scripts import AppendItem
 from agui_relay.broker.settings import RelaySettings
 from agui_relay.broker.subscription import Delivery
+from agui_relay.broker.worker import create_worker
 from agui_relay.framing.fragments import CustomEventAssembler
-from agui_relay.relay import Relay, create_worker
+from agui_relay.projection.observer import HarnessAguiStreamObserver
+from agui_relay.relay import Relay
 from agui_relay.source import HarnessItem, encode_item
 
 KEYS = RunKeys("agui", "run-1")

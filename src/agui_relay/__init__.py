@@ -1,18 +1,53 @@
-"""Carries an agent run to every watcher: Harness items from Redis Streams, as AG-UI events, each once and in order."""
+"""Carries an agent run to every watcher: Harness items from Redis Streams, as AG-UI events, each once and in order.
 
+The library comes with the package; what needs Redis or FastStream is imported when it is first asked for.
+"""
+
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
-from agui_relay.broker.errors import CursorError, ItemTooLarge, RelayError, RunBusy, RunEnded, RunLost, RunNotFound
-from agui_relay.broker.settings import RelaySettings
-from agui_relay.broker.subscription import Delivery, GapNotice, Subscription
 from agui_relay.framing.fragments import CustomEventAssembler, fragment_custom_event
 from agui_relay.projection.errors import AguiObservationError
 from agui_relay.projection.observer import AguiEventProcessor, HarnessAguiObserver, HarnessAguiStreamObserver
-from agui_relay.relay import Relay, create_worker
 from agui_relay.source import HarnessItem, ItemError, decode_item, encode_item, from_harness
 from agui_relay.source.content import AUTHORED_INPUT_EVENT_NAMES, ContentMetadata, tool_result_content
 
+if TYPE_CHECKING:
+    from agui_relay.broker.errors import CursorError, ItemTooLarge, RelayError, RunBusy, RunEnded, RunLost, RunNotFound
+    from agui_relay.broker.publisher import Publisher
+    from agui_relay.broker.settings import RelaySettings
+    from agui_relay.broker.subscription import Delivery, GapNotice, Subscription
+    from agui_relay.broker.worker import create_worker
+    from agui_relay.relay import Relay
+
 __version__ = version("agui-relay")
+
+_LAZY = {
+    "CursorError": "broker.errors",
+    "Delivery": "broker.subscription",
+    "GapNotice": "broker.subscription",
+    "ItemTooLarge": "broker.errors",
+    "Publisher": "broker.publisher",
+    "Relay": "relay",
+    "RelayError": "broker.errors",
+    "RelaySettings": "broker.settings",
+    "RunBusy": "broker.errors",
+    "RunEnded": "broker.errors",
+    "RunLost": "broker.errors",
+    "RunNotFound": "broker.errors",
+    "Subscription": "broker.subscription",
+    "create_worker": "broker.worker",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value
+
 
 __all__ = [
     "AUTHORED_INPUT_EVENT_NAMES",
@@ -28,6 +63,7 @@ __all__ = [
     "HarnessItem",
     "ItemError",
     "ItemTooLarge",
+    "Publisher",
     "Relay",
     "RelayError",
     "RelaySettings",

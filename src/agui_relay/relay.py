@@ -1,4 +1,4 @@
-"""Relay: the three things a user does with a run - publish it, subscribe to it, work on it."""
+"""Relay: a Redis that runs are published to, subscribed to and looked at through."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ from agui_relay.broker.publisher import Publisher
 from agui_relay.broker.scripts import Scripts
 from agui_relay.broker.settings import RelaySettings
 from agui_relay.broker.subscription import Subscription
-from agui_relay.broker.worker import create_worker
-
-__all__ = ["Relay", "create_worker"]
 
 _log = logging.getLogger("agui_relay")
 
