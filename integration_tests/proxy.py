@@ -44,6 +44,8 @@ class Proxy:
         """Connections that came, from the beginning on."""
         self.passed = 0
         """Bytes that went to clients."""
+        self.received = 0
+        """Bytes that came from the server, also those that are held back."""
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -139,6 +141,7 @@ class Proxy:
     ) -> None:
         while data := await reader.read(_CHUNK):
             if to_client:
+                self.received += len(data)
                 await pair.open.wait()
                 self.passed += len(data)
             elif len(pair.greeted) < 4096:

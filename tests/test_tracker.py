@@ -412,6 +412,16 @@ def test_an_answer_of_the_life_before_does_not_bring_it_back() -> None:
     assert reader.tracker.cursor == ("e2", 0)
 
 
+def test_the_end_of_the_life_before_does_not_end_this_one() -> None:
+    reader = following(4)
+    reader.tracker.beat("slow")
+    read = only_read(reader.tracker.announcement(announce(row(1), epoch="e2")))
+    reader.rows(read, head=0, epoch="e2")
+    assert reader.tracker.joined("slow", Report("", 0, "gone"), 0.0) == []
+    assert reader.tracker.echo(Echo(Report("", 0, "gone"), "slow")) == []
+    assert reader.tracker.outcome is None
+
+
 def test_a_head_that_falls_behind_what_was_delivered_starts_over() -> None:
     reader = following(4)
     reader.tracker.lost()
@@ -427,7 +437,17 @@ def test_a_fallback_is_told_once_whoever_tells_it() -> None:
     reader.tracker.beat("slow")
     outputs = reader.beat(head=2)
     assert isinstance(outputs[0], GapNotice)
+    assert positions(reader.rows(only_read(outputs[1:]), row(1), row(2), head=2)) == [1, 2]
     assert reader.tracker.joined("slow", Report("e1", 2, "live"), 0.0) == []
+
+
+def test_a_fallback_that_a_read_has_told_is_not_told_by_a_late_echo() -> None:
+    reader = following(4)
+    reader.tracker.beat("slow")
+    outputs = reader.rows(only_read(reader.tracker.damaged()), head=2)
+    assert outputs[0] == GapNotice(3, 4, restarts=True, cursor="e1:0")
+    assert positions(reader.rows(only_read(outputs[1:]), row(1), row(2), head=2)) == [1, 2]
+    assert reader.tracker.echo(Echo(Report("e1", 2, "live"), "slow")) == []
 
 
 def test_a_head_that_falls_back_to_what_was_delivered_is_no_loss() -> None:
