@@ -2,45 +2,67 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
+import random
+import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+# Plugins of pydantic that are there for other packages' sake more than double the time of a start.
+ENVIRONMENT = {**os.environ, "PYDANTIC_DISABLE_PLUGINS": "__all__"}
 
 
-async def start_worker(
-    url: str, *options: str, consumer: str | None = None, environment: Mapping[str, str] | None = None
-) -> asyncio.subprocess.Process:
-    """Start `agui-relay worker` on a server."""
-    named = () if consumer is None else ("--consumer", consumer)
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "agui_relay.cli",
-        "worker",
-        "--redis",
-        url,
-        *named,
-        *options,
-        # Plugins of pydantic that are there for other packages' sake more than double the time of a start.
-        env={**os.environ, "PYDANTIC_DISABLE_PLUGINS": "__all__", **(environment or {})},
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
+class Fleet:
+    """Worker processes on one server. Whatever is left at the end of the block is killed."""
+
+    def __init__(self, url: str, count: int, *, environment: Mapping[str, str] | None = None) -> None:
+        self._url = url
+        self._count = count
+        self._environment = {**ENVIRONMENT, **(environment or {})}
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        self.fill()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self.processes:
+            process.kill()
+            # A stopped process dies only once it goes on.
+            process.send_signal(signal.SIGCONT)
+        for process in self.processes:
+            process.communicate()
+
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start one worker more; does not wait until it is ready."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "agui_relay.cli", "worker", "--redis", self._url, *options],
+            env=self._environment,
+            stdout=subprocess.PIPE,
+        )
+        self.processes.append(process)
+        return process
+
+    def fill(self) -> None:
+        """Start workers until there are as many as there should be."""
+        for process in [process for process in self.processes if process.poll() is not None]:
+            process.communicate()
+            self.processes.remove(process)
+        while len(self.processes) < self._count:
+            self.start()
+
+    def kill_one(self, chance: random.Random) -> None:
+        """End one worker without a chance to say anything."""
+        chance.choice([process for process in self.processes if process.poll() is None]).kill()
 
 
-@asynccontextmanager
-async def workers(
-    url: str, count: int, *, environment: Mapping[str, str] | None = None
-) -> AsyncIterator[list[asyncio.subprocess.Process]]:
-    """Run some workers for the length of the block; whatever is left of them is killed."""
-    running = [await start_worker(url, environment=environment) for _ in range(count)]
-    try:
-        yield running
-    finally:
-        for process in running:
-            if process.returncode is None:
-                process.kill()
-        for process in running:
-            await process.communicate()
+def wait_until_ready(process: subprocess.Popen[bytes]) -> None:
+    """Return when the worker has said that it is ready."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert b"ready" in line, line

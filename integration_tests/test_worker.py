@@ -6,14 +6,15 @@ import asyncio
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 from faststream import FastStream
 from integration_tests import items
-from integration_tests.processes import start_worker, workers
+from integration_tests.processes import Fleet
 from integration_tests.waiting import eventually
 
 from agui_relay.broker.keys import GROUP, RunKeys
@@ -21,6 +22,7 @@ from agui_relay.broker.scripts import AppendItem
 from agui_relay.broker.settings import RelaySettings
 from agui_relay.broker.subscription import Delivery
 from agui_relay.broker.worker import create_worker
+from agui_relay.embedded import EmbeddedRedis
 from agui_relay.framing.fragments import CustomEventAssembler
 from agui_relay.projection.observer import HarnessAguiStreamObserver
 from agui_relay.relay import Relay
@@ -195,38 +197,50 @@ async def test_a_long_run_does_not_starve_others(redis_url: str) -> None:
 
 
 async def test_many_runs_through_two_workers(redis_url: str) -> None:
-    async with Relay(redis_url) as relay, workers(redis_url, 2):
-        names = [f"run {number}/%{{*}}\u00fc" for number in range(100)]
-        runs = {name: list(items.text_run(number % 7 * 10, run_id=name)) for number, name in enumerate(names)}
-        readers = [asyncio.create_task(read_all(relay, name)) for name in names]
-        await asyncio.gather(*(publish(relay, run, name) for name, run in runs.items()))
-        for name, reader in zip(names, readers, strict=True):
-            assert await reader == (projection(runs[name]), "finished")
-        ready = RunKeys("agui", "any").ready
-        assert await relay.client.xlen(ready) == 0
-        assert (await relay.client.xpending(ready, GROUP))["pending"] == 0
+    async with Relay(redis_url) as relay:
+        with Fleet(redis_url, 2):
+            names = [f"run {number}/%{{*}}\u00fc" for number in range(100)]
+            runs = {name: list(items.text_run(number % 7 * 10, run_id=name)) for number, name in enumerate(names)}
+            readers = [asyncio.create_task(read_all(relay, name)) for name in names]
+            await asyncio.gather(*(publish(relay, run, name) for name, run in runs.items()))
+            for name, reader in zip(names, readers, strict=True):
+                assert await reader == (projection(runs[name]), "finished")
+            await eventually(partial(nothing_pending, relay))
+
+
+async def nothing_pending(relay: Relay) -> bool:
+    pending = (await relay.client.xpending(KEYS.ready, GROUP))["pending"]
+    return bool(pending == 0 and await relay.client.xlen(KEYS.ready) == 0)
 
 
 async def test_a_worker_stops_on_sigterm_and_leaves_nothing_behind(redis_url: str) -> None:
     async with Relay(redis_url) as relay:
-        process = await start_worker(redis_url, consumer="alone")
-        await publish(relay, list(items.text_run(50)))
-        assert (await read_all(relay))[1] == "finished"
-        process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
-            _, errors = await process.communicate()
-        assert process.returncode == 0, errors.decode()
+        with Fleet(redis_url, 0) as fleet:
+            process = fleet.start("--consumer", "alone")
+            await publish(relay, list(items.text_run(50)))
+            assert (await read_all(relay))[1] == "finished"
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 20) == 0
         assert await relay.client.xinfo_consumers(KEYS.ready, GROUP) == []
 
 
-@pytest.mark.parametrize("seed", range(20))
-async def test_a_worker_killed_in_mid_part_is_only_a_pause(redis_url: str, seed: int) -> None:
-    seed += int(os.environ.get("AGUI_RELAY_SEED", "0"))
+@pytest.fixture(scope="module")
+def fleet(shared_redis: EmbeddedRedis) -> Iterator[Fleet]:
+    """Keep two workers from test to test; they outlive that the server is emptied in between."""
+    with Fleet(
+        shared_redis.url, 2, environment={"AGUI_RELAY_CLAIM_IDLE": "0.3", "AGUI_RELAY_BATCH_ITEMS": "8"}
+    ) as fleet:
+        yield fleet
+
+
+@pytest.mark.parametrize("repetition", range(20))
+async def test_a_worker_killed_in_mid_part_is_only_a_pause(redis_url: str, fleet: Fleet, repetition: int) -> None:
+    seed = int(os.environ.get("AGUI_RELAY_SEED", "0")) + repetition
     print(f"seed {seed}")
     chance = random.Random(seed)
     run = list(items.text_run(400))
-    environment = {"AGUI_RELAY_CLAIM_IDLE": "0.3", "AGUI_RELAY_BATCH_ITEMS": "8"}
-    async with Relay(redis_url) as relay, workers(redis_url, 2, environment=environment) as processes:
+    fleet.fill()
+    async with Relay(redis_url) as relay:
         reader = asyncio.create_task(read_all(relay))
         kill_at = chance.randrange(10, len(run) - 10)
         async with relay.publisher("run-1", thread_id="thread-1") as publisher:
@@ -235,19 +249,11 @@ async def test_a_worker_killed_in_mid_part_is_only_a_pause(redis_url: str, seed:
                 if number == kill_at:
                     if chance.random() < 0.5:
                         await publisher.flush()
-                        # In the middle of a part, while it has entries in hand, or just before, or just after.
+                        # While it has the entry in hand, or just before, or just after.
                         await asyncio.sleep(chance.random() * 0.01)
-                    chance.choice(processes).kill()
+                    fleet.kill_one(chance)
                 if number % 16 == 0:
+                    # The agent's own pace.
                     await asyncio.sleep(0.001)
-        events, outcome = await reader
-        assert events == projection(run)
-        assert outcome == "finished"
-
-        async def settled() -> bool:
-            return bool(
-                await relay.client.xlen(KEYS.ready) == 0
-                and (await relay.client.xpending(KEYS.ready, GROUP))["pending"] == 0
-            )
-
-        await eventually(settled)
+        assert await reader == (projection(run), "finished")
+        await eventually(partial(nothing_pending, relay))
