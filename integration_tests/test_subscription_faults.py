@@ -16,6 +16,7 @@ from integration_tests.waiting import eventually
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from agui_relay.broker.hub import Hub
 from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.scripts import Scripts
 from agui_relay.broker.settings import RelaySettings
@@ -70,7 +71,7 @@ async def read(subscription: Subscription, given: list[bytes] | None = None) -> 
     return given
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(int(os.environ.get("AGUI_RELAY_TIMEOUT", "180")))
 async def test_readers_that_are_cut_again_and_again_end_equal(redis_url: str, relay: Relay) -> None:
     """Each reader has a proxy and connections of its own, and is cut at random moments, at least five times."""
     print(f"seed {SEED}: {READERS} readers of {RUNS} runs")
@@ -142,6 +143,30 @@ async def test_a_connection_that_goes_dumb_is_noticed_and_replaced(
         assert subscription.reconnects == 1
         await writer.commit(event(3), outcome="finished")
         assert await read(subscription) == [event(3)]
+
+
+async def test_a_dumb_connection_that_nobody_listens_on_is_replaced_for_the_next(
+    proxy: Proxy, writer: FrameWriter
+) -> None:
+    await writer.open()
+    async with Redis.from_url(proxy.url) as client, Hub(client, answer_within=0.2) as hub:
+        listener = Silent()
+        await hub.subscribe("one", listener)
+        proxy.stall(*proxy.listening)
+        hub.leave("one", listener)
+        async with asyncio.timeout(3):
+            await hub.subscribe("two", listener)
+        assert len(proxy.listening) == 1
+
+
+class Silent:
+    """One who listens and does nothing."""
+
+    def message(self, data: bytes) -> None: ...
+
+    def lost(self) -> None: ...
+
+    def back(self) -> None: ...
 
 
 async def test_a_connection_whose_other_side_has_finished_is_replaced(

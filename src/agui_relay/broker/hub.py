@@ -26,8 +26,6 @@ from agui_relay.broker.faults import backoff
 
 _log = logging.getLogger("agui_relay.hub")
 
-# For connecting, the handshake and writing; reads wait for ever, and the echoes of heartbeats tell a dead connection.
-_ANSWER_WITHIN: Final = 5.0
 _CHANNELS_A_COMMAND: Final = 500
 
 
@@ -59,12 +57,16 @@ class Hub:
     """All channels of this process on one connection.
 
     `client` says how to connect (its pool's settings); none of its connections is used. `sharded` subscribes with
-    SSUBSCRIBE, for servers that announce with SPUBLISH. Connects when the first channel is asked for, and from then on
-    reconnects by itself, with exponential back-off, until it is closed.
+    SSUBSCRIBE, for servers that announce with SPUBLISH. `answer_within` bounds, in seconds, connecting, writing and the
+    wait for a confirmation; a connection that takes longer is replaced.
+
+    Connects when the first channel is asked for, and from then on reconnects by itself, with exponential back-off,
+    until it is closed.
     """
 
-    def __init__(self, client: Redis, *, sharded: bool = False) -> None:
+    def __init__(self, client: Redis, *, sharded: bool = False, answer_within: float = 5.0) -> None:
         self._pool = client.connection_pool
+        self._answer_within = answer_within
         prefix = "S" if sharded else ""
         self._subscribe, self._unsubscribe = f"{prefix}SUBSCRIBE", f"{prefix}UNSUBSCRIBE"
         self._kinds = {f"{prefix.lower()}{word}".encode(): word for word in ("message", "subscribe", "unsubscribe")}
@@ -113,13 +115,25 @@ class Hub:
         confirmed = asyncio.get_running_loop().create_future()
         state.waiting.append(confirmed)
         try:
-            await confirmed
+            await self._confirmation(channel, confirmed)
         except BaseException:
             if confirmed in state.waiting:
                 state.waiting.remove(confirmed)
+            confirmed.cancel()
             self._leave_if_empty(name)
             raise
         state.listeners.append(listener)
+
+    async def _confirmation(self, channel: str, confirmed: asyncio.Future[None]) -> None:
+        now = asyncio.get_running_loop().time
+        asked = now()
+        while not confirmed.done():
+            # Not wait_for: what is late is asked for again, not given up.
+            await asyncio.wait([confirmed], timeout=self._answer_within)
+            if not confirmed.done():
+                self.suspect(channel, asked)
+                asked = now()
+        confirmed.result()
 
     def leave(self, channel: str, listener: Listener) -> asyncio.Future[None] | None:
         """Listen no more: from now on `listener` is not called.
@@ -170,8 +184,9 @@ class Hub:
             **self._pool.connection_kwargs,
             "decode_responses": False,
             "health_check_interval": 0,
-            "socket_timeout": _ANSWER_WITHIN,
-            "socket_connect_timeout": _ANSWER_WITHIN,
+            # Reads wait for ever: the echoes of heartbeats tell a dead connection.
+            "socket_timeout": self._answer_within,
+            "socket_connect_timeout": self._answer_within,
             "retry": Retry(NoBackoff(), 0),
             # Messages come as plain arrays; redis-py formats every pushed one for its debug log.
             "protocol": 2,

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -453,7 +453,7 @@ class Tracker:
                 self._caught_up = True
                 self._tell()
                 if RANKS[self._status] >= _OVER:
-                    self._finish(self._status)  # type: ignore[arg-type]
+                    self._finish(cast("Outcome", self._status))
         out, self._out = self._out, []
         return out
 
