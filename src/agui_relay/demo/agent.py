@@ -61,12 +61,13 @@ class Harbour(AbstractCapability[AgentContext]):
         """Offer the tools."""
         toolset = FunctionToolset[AgentContext]()
 
-        @toolset.tool
+        # One after the other: two recordings shall differ in nothing but ids and moments.
+        @toolset.tool(sequential=True)
         async def tide_table(ctx: RunContext[AgentContext], port: str, date: str) -> dict[str, object]:
             """Look up high and low water of a day, in metres over chart datum."""
             return {"port": port, "date": date, "low": ["17:05", 0.6], "high": ["23:25", 3.1]}
 
-        @toolset.tool
+        @toolset.tool(sequential=True)
         async def survey_chart(ctx: RunContext[AgentContext], port: str) -> str:
             """Read the latest soundings of the approach."""
             await ctx.emit(ChartSurveyed(port=port, soundings=soundings(SOUNDINGS)))

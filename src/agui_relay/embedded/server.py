@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -164,10 +165,7 @@ class EmbeddedRedis:
     async def _launch(self, binary: str, port: int) -> None:
         self._log.unlink(missing_ok=True)
         self._socket.unlink(missing_ok=True)  # a killed server leaves its socket file
-        # The kernel's signal is bound to the starting thread, and only the main thread surely lives as long as we do.
-        by_signal = sys.platform == "linux" and threading.current_thread() is threading.main_thread()
         command = [
-            *(sys.executable, "-I", "-S", str(_LAUNCHER), "signal" if by_signal else "pipe", str(os.getpid())),
             *(binary, "--port", str(port), "--bind", _LOOPBACK),
             *("--unixsocket", str(self._socket), "--unixsocketperm", "700"),
             *("--dir", str(self.directory), "--save", "", "--appendonly", "no", "--daemonize", "no"),
@@ -177,8 +175,8 @@ class EmbeddedRedis:
             # A session of its own: Ctrl-C in the terminal reaches us, and we end the server in our order.
             # And this thread, not a pool's, is the parent; starting takes a millisecond.
             self._process = subprocess.Popen(  # noqa: ASYNC220
-                command,
-                stdin=subprocess.DEVNULL if by_signal else subprocess.PIPE,
+                ending_with_parent(command),
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -247,6 +245,17 @@ def _binary() -> str:
         return str(get_binary_path())
     except ValkeyBinaryNotFoundError as error:
         raise EmbeddedRedisError(f"there is no embedded server for this machine: {error}") from error
+
+
+def ending_with_parent(command: Sequence[str]) -> list[str]:
+    """Return a command that starts `command` (an absolute path and arguments) and has it end when this process ends.
+
+    However this process ends: it may be killed with SIGKILL. Start the command from the current thread, with a pipe as
+    its standard input, and keep the pipe open for as long as the command shall run.
+    """
+    # The kernel's signal is bound to the starting thread, and only the main thread surely lives as long as we do.
+    by_signal = sys.platform == "linux" and threading.current_thread() is threading.main_thread()
+    return [sys.executable, "-I", "-S", str(_LAUNCHER), "signal" if by_signal else "pipe", str(os.getpid()), *command]
 
 
 async def _gone(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,68 @@
+"""The `agui-relay` command: what its parts are, and how each of them may fail.
+
+A failure is one line on standard error: status 2 when the command was given wrongly, 1 otherwise. Ctrl-C gives 130, a
+reader that closes our standard output is none.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from agui_relay.cli import demo, publish, runs, tail, worker
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="agui-relay",
+    help="Carries agent runs from where they happen to everyone who watches.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo.demo)
+app.command("worker")(worker.worker)
+app.command("publish")(publish.publish)
+app.command("tail")(tail.tail)
+app.command("runs")(runs.runs)
+app.command("rejected")(runs.rejected)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    try:
+        status = app(args=arguments, prog_name="agui-relay", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _left_alone()
+    except SystemExit as end:
+        # What Typer makes of a broken pipe.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        return _left_alone()
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except Exception as error:
+        return _report(error)
+    return status if isinstance(status, int) else 0
+
+
+def _left_alone() -> int:
+    """End well after the reader of our output has left; the interpreter flushes it once more."""
+    sys.stdout = sys.__stdout__ or sys.stdout
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _report(error: BaseException) -> int:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    # The errors of usage know how to say what was wrong, and their status.
+    say = getattr(error, "format_message", None)
+    message = say() if callable(say) else str(error) or type(error).__name__
+    if not message.strip():
+        return 2  # help was shown
+    sys.stderr.write(f"agui-relay: {' '.join(message.split())}\n")
+    return int(getattr(error, "exit_code", 1))

@@ -1,0 +1,90 @@
+"""`agui-relay runs` and `agui-relay rejected`: what is in Redis, without taking part in it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from agui_relay.cli.options import AsJson, RedisUrl, RunId
+from agui_relay.cli.summary import one_line
+
+if TYPE_CHECKING:
+    from agui_relay.broker.inspection import RejectedItem, RunInfo
+
+_COLUMNS = ("run_id", "status", "items", "lag", "frames", "rejected", "subscriptions", "memory")
+
+
+def runs(
+    redis: RedisUrl,
+    run_id: Annotated[str | None, typer.Argument(metavar="[RUN_ID]", help="Only this run.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the runs that are kept, the last changed first: status, lag, subscribers, memory in bytes."""
+    asyncio.run(_runs(redis, run_id, as_json))
+
+
+def rejected(run_id: RunId, redis: RedisUrl, as_json: AsJson = False) -> None:
+    """Show the items of a run that could not be projected, with their ordinals and errors."""
+    asyncio.run(_rejected(redis, run_id, as_json))
+
+
+async def _runs(redis: str, run_id: str | None, as_json: bool) -> None:
+    from agui_relay import Relay, RunNotFound
+
+    async with Relay(redis) as relay:
+        if run_id is None:
+            found = [info async for info in relay.runs()]
+        else:
+            info = await relay.run(run_id)
+            if info is None:
+                raise RunNotFound(f"there is no run {run_id!r}")
+            found = [info]
+    if as_json:
+        for info in found:
+            _write(msgspec.json.encode(info._asdict()).decode())
+    elif run_id is not None:
+        for name, value in found[0]._asdict().items():
+            _write(f"{name:<14}{value if isinstance(value, int) else one_line(value, 1_000)}")
+    else:
+        _write_table([_cells(info) for info in found])
+
+
+async def _rejected(redis: str, run_id: str, as_json: bool) -> None:
+    from agui_relay import Relay, RunNotFound
+
+    async with Relay(redis) as relay:
+        if await relay.run(run_id) is None:
+            raise RunNotFound(f"there is no run {run_id!r}")
+        async for item in relay.rejected(run_id):
+            _write(_as_json(item) if as_json else f"{item.ordinal}  {one_line(item.error, 200)}")
+
+
+def _as_json(item: RejectedItem) -> str:
+    # What was rejected need not be UTF-8.
+    fields = {"ordinal": item.ordinal, "error": item.error, "item": item.item.decode(errors="replace")}
+    return msgspec.json.encode(fields).decode()
+
+
+def _cells(info: RunInfo) -> list[str]:
+    values = (getattr(info, column) for column in _COLUMNS)
+    return [f"{value:,}" if isinstance(value, int) else one_line(value) for value in values]
+
+
+def _write_table(rows: list[list[str]]) -> None:
+    rows = [[column.replace("_", " ") for column in _COLUMNS], *rows]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
+    for row in rows:
+        # Names to the left, numbers to the right.
+        cells = [
+            cell.ljust(width) if index < 2 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        _write("  ".join(cells).rstrip())
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(line + "\n")
