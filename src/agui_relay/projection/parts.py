@@ -103,7 +103,8 @@ def end_all(run: RunState, timestamp: int) -> list[Event]:
 def start(run: RunState, index: int, part: Part, timestamp: int) -> tuple[list[Event], Cursor | None, bool]:
     """Decide about the start of a part: the events, the cursor after it, and whether the event is observed as well."""
     child = run.child
-    events = end_message(run.parts.get(index), timestamp, child)
+    before = run.parts.get(index)
+    events = end_message(before, timestamp, child)
     kind = part.part_kind
     if kind == "text":
         text = part.text
@@ -129,7 +130,8 @@ def start(run: RunState, index: int, part: Part, timestamp: int) -> tuple[list[E
         return events, ReasoningCursor(message_id, bool(part.signature), len(data), crc32(data)), False
     if kind in ("tool-call", "builtin-tool-call"):
         return events, ToolCursor(part.tool_call_id or None), True
-    return events, None, True
+    # A part without a standard form takes no place: arguments still come for a call.
+    return events, before if type(before) is ToolCursor else None, True
 
 
 def text_delta(run: RunState, index: int, delta: str, timestamp: int) -> tuple[list[Event], Cursor]:

@@ -273,7 +273,7 @@ class Projector:
         timestamp = item.timestamp
         if event.kind == "delegation" and self._children:
             delegation = read_or_none(event.payload, Delegation)
-            if delegation is not None and delegation.child_run_id is not None:
+            if delegation is not None:
                 return self._delegation(item, run, event, delegation, timestamp)
         elif event.kind == "lifecycle" and (lifecycle := read_or_none(event.payload, Lifecycle)) is not None:
             if lifecycle.type == "run_started":
@@ -294,7 +294,9 @@ class Projector:
         self, item: HarnessItem, run: RunState, event: ExtensionEvent, delegation: Delegation, timestamp: int
     ) -> tuple[list[Event], _Change]:
         child_id = delegation.child_run_id
-        assert child_id is not None
+        if child_id is None:
+            # It failed before there was a child; the fact stands alone, and at the root.
+            return [fallback.extension(item, event, timestamp, None)], None
         root_id = item.run_id if self._root is None or run.child is None else self._root.run_id
         # A run takes part in its own delegation only when the source is confused; the root then stays the root.
         child = run if child_id == run.run_id and run.child is not None else self._runs.get(child_id)

@@ -68,5 +68,4 @@ def _medium(content: dict[str, Any]) -> ContentPart:
 def _text(value: object) -> str:
     if isinstance(value, str):
         return clean_text(str.__str__(value))
-    plain = tool_value(value)
-    return plain if isinstance(plain, str) else dump_text(plain)
+    return dump_text(tool_value(value))

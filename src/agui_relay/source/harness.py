@@ -166,18 +166,21 @@ def _native(event: Any) -> _Written:
 
 
 def _capability(event: Any) -> _Written:
-    plain = record(event) if not _is_unknown(event) else _unknown_capability(event)
-    return "capability", encoded(plain), None
-
-
-def _is_unknown(event: Any) -> bool:
-    return isinstance(event, cast(Any, sys.modules["pydantic_ai.messages"]).UnknownCapabilityEvent)
+    messages = cast(Any, sys.modules["pydantic_ai.messages"])
+    if isinstance(event, messages.UnknownCapabilityEvent):
+        return "capability", encoded(_unknown_capability(event)), None
+    return "capability", encoded(record(event)), None
 
 
 def _unknown_capability(event: Any) -> dict[str, Json]:
-    """Write an event of a class that is not loaded here: its fields first, as the class that has them would be read."""
-    fields = media.field_names(type(event))
-    envelope = {name: clean(getattr(event, name)) for name in fields if name != "data"}
+    """Write an event whose class is not loaded here, as that class would: its own fields are not set apart."""
+    adapter = adapter_of(type(event))
+    if adapter is not None and not media.holds_payload(event):
+        with suppress(Exception):
+            plain: dict[str, Json] = clean(adapter.dump_python(event, mode="json", by_alias=True, warnings="error"))
+            return plain
+    # The kind is that of a class which is loaded and does not fit; or there is media.
+    envelope = {name: clean(getattr(event, name)) for name in media.field_names(type(event)) if name != "data"}
     payload = tool_value(event.data or {}, None)
     return (payload if isinstance(payload, dict) else {}) | envelope
 
@@ -211,7 +214,7 @@ def _tool_result(event: Any) -> _Written:
         if part.outcome == "success":
             content = tool_value(value)
             plain = {"part": _tool_part(part, content, None)}
-            projection = None if isinstance(readable, str) else Projection(content=_parts_json(readable))
+            projection = _readable(readable, content, isinstance(value, str))
         else:
             plain = {"part": _tool_part(part, tool_value(value, None), _public_metadata(part.metadata))}
             projection = Projection(failure=_failure_text(readable))
@@ -223,6 +226,16 @@ def _tool_result(event: Any) -> _Written:
         plain["content"] = None
     plain["event_kind"] = event.event_kind
     return "pydantic_ai", encoded(plain), projection
+
+
+def _readable(readable: str | list[Any], content: Json, is_text: bool) -> Projection | None:
+    """Return what a client shows, unless the content says it itself: text as it is, anything else as JSON."""
+    if not isinstance(readable, str):
+        return Projection(content=_parts_json(readable))
+    if isinstance(content, str) and not is_text:
+        # A number or date that JSON writes as a string is no text.
+        return Projection(content=Raw(encoded(readable)))
+    return None
 
 
 def _execution_value(content: Any, metadata: Any) -> Any:

@@ -20,8 +20,11 @@ from agui_relay.source.result import read_result
 MAX_ID_BYTES = 256
 """Thread and run ids are at most this long, in UTF-8 bytes."""
 
-MAX_LEVELS = 192
-"""Objects and lists nest at most this deep in an event; a frame, which adds to it, must stay readable (200 levels)."""
+MAX_LEVELS = 196
+"""Objects and lists nest at most this deep in an item; a frame adds one level, and readers stop at 200."""
+
+MAX_VALUE_LEVELS = 184
+"""Objects and lists nest at most this deep in one value of an event."""
 
 MAX_SAFE_INTEGER = 2**53 - 1
 """The largest integer that every JSON reader keeps."""
@@ -246,8 +249,8 @@ def _check_levels(data: bytes) -> None:
             deepest = max(deepest, depth)
         elif first in b"]}":
             depth -= 1
-    if deepest > MAX_LEVELS + 1:
-        raise ItemError(f"expected at most {MAX_LEVELS + 1} levels of objects and lists, got {deepest}")
+    if deepest > MAX_LEVELS:
+        raise ItemError(f"expected at most {MAX_LEVELS} levels of objects and lists, got {deepest}")
 
 
 def _parsed(data: bytes) -> Any:

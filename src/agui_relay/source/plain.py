@@ -12,13 +12,13 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
 from agui_relay.source import media
-from agui_relay.source.items import MAX_LEVELS
+from agui_relay.source.items import MAX_VALUE_LEVELS
 
 type Json = Any
 
 NOT_FINITE = "[omitted: not a finite number]"
 CYCLE = "[omitted: a value that contains itself]"
-TOO_DEEP = f"[omitted: nested deeper than {MAX_LEVELS} levels]"
+TOO_DEEP = f"[omitted: nested deeper than {MAX_VALUE_LEVELS} levels]"
 _OMITTED: dict[str, Json] = {"payload_omitted": True}
 
 # Python writes no longer integer than this in decimal without being asked to.
@@ -62,7 +62,7 @@ def _clean(value: Json, level: int, not_finite: Json) -> Json:
     if kind is int:
         return value if value.bit_length() <= _INTEGER_BITS else omitted(value)
     if kind is dict or kind is list:
-        if level >= MAX_LEVELS:
+        if level >= MAX_VALUE_LEVELS:
             return TOO_DEEP
         if kind is list:
             return [_clean(entry, level + 1, not_finite) for entry in value]
@@ -85,7 +85,7 @@ def _tool_value(value: Any, level: int, active: set[int], not_finite: Json) -> J
         shown = described is not None and described[1].display
         return _clean(described[0], level, None) if described is not None and shown else _OMITTED
     if isinstance(value, dict | list | tuple):
-        if level >= MAX_LEVELS:
+        if level >= MAX_VALUE_LEVELS:
             return TOO_DEEP
         if id(value) in active:
             return CYCLE
@@ -136,7 +136,7 @@ def record(value: Any) -> dict[str, Json]:
 
 
 def _by_field(value: Any, adapter: TypeAdapter[Any] | None, level: int, active: set[int]) -> dict[str, Json]:
-    if adapter is None or id(value) in active or level >= MAX_LEVELS:
+    if adapter is None or id(value) in active or level >= MAX_VALUE_LEVELS:
         return {"value": CYCLE if id(value) in active else omitted(value)}
     active.add(id(value))
     result: dict[str, Json] = {}
@@ -155,7 +155,7 @@ def _by_field(value: Any, adapter: TypeAdapter[Any] | None, level: int, active: 
 
 
 def _field(value: Any, level: int, active: set[int]) -> Json:
-    if level >= MAX_LEVELS:
+    if level >= MAX_VALUE_LEVELS:
         return TOO_DEEP
     if media.is_bytes(value):
         return media.describe_bytes(value)

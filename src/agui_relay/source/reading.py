@@ -111,6 +111,10 @@ class Delegation(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     parent_tool_call_id: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     child_run_id: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
 
+    def __post_init__(self) -> None:
+        if self.child_run_id is None and self.action != "failed":
+            raise ValueError(f"a delegation that {self.action} needs `child_run_id`")
+
 
 class ToolExtra(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """A tool's own observation, which names itself."""

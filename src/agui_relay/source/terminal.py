@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from agui_relay.source.items import MAX_LEVELS
+from agui_relay.source.items import MAX_VALUE_LEVELS
 from agui_relay.source.plain import Json, clean, clean_text, tool_value
 
 _CLIENT_TOOL = "a13n.harness.client-tool"  # The metadata key under which the Harness keeps a client tool's own name.
@@ -44,7 +44,7 @@ def _require_plain(value: Any, level: int) -> None:
     """Raise for anything that is no JSON value, is not finite, or nests too deep."""
     kind = type(value)
     if kind is list or kind is dict:
-        if level >= MAX_LEVELS:
+        if level >= MAX_VALUE_LEVELS:
             raise ValueError("nested too deep")
         for entry in value.values() if kind is dict else value:
             _require_plain(entry, level + 1)
