@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Iterable, Sequence
 
-from agui_relay.broker.announcement import FIRST, LAST, Row, encode_body
+from agui_relay.broker.announcement import FIRST, HIDDEN, LAST, Row, encode_body
 from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.scripts import AppendItem, CommitCall, CommitLimits, Frame, Scripts
 from agui_relay.framing.fragments import fragment_encoded
@@ -45,8 +45,8 @@ class FrameWriter:
         assert opened.word == "opened", opened
         return self
 
-    async def commit(self, *events: bytes, outcome: str = "") -> None:
-        """Commit the frames of one item; `outcome` makes it the run's last."""
+    async def commit(self, *events: bytes, outcome: str = "", hidden: bool = False) -> None:
+        """Commit the frames of one item; `outcome` makes it the run's last, `hidden` keeps it from `chat`."""
         appended = await self._scripts.append(
             self.keys,
             token=self._token,
@@ -60,6 +60,7 @@ class FrameWriter:
         assert appended.word == "ok", appended
         rows = list(self._rows(events))
         body = encode_body(rows)
+        bodies = [("full", body), ("chat", encode_body([]) if hidden else body)]
         (committed,) = await self._scripts.commit_many(
             [
                 CommitCall(
@@ -71,9 +72,13 @@ class FrameWriter:
                     consumed=2,
                     turn_over=False,
                     continuation=None,
-                    frames=[Frame(data, b"%dCUSTOM:n" % flags) for _, flags, data in rows],
+                    frames=[
+                        Frame(data, b"%dCUSTOM:n" % (flags | HIDDEN if hidden else flags)) for _, flags, data in rows
+                    ],
                     rejected=[],
-                    announced=[("full", body if len(body) <= self._announcement_bytes else b"")],
+                    announced=[
+                        (view, lines if len(lines) <= self._announcement_bytes else b"") for view, lines in bodies
+                    ],
                 )
             ],
             _LIMITS,

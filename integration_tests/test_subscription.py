@@ -252,12 +252,29 @@ async def test_a_head_that_falls_back_starts_over(relay: Relay, writer: FrameWri
         assert [item.data for item in again if isinstance(item, Delivery)] == writer.events[:2]
 
 
-async def test_a_view_that_hides_nothing_here_reads_the_same(relay: Relay, writer: FrameWriter) -> None:
-    await writer.open()
-    await writer.commit(event(1))
-    async with relay.subscribe("run-1", view="chat") as subscription:
-        await writer.commit(event(2, 100_000), outcome="finished")
-        assert await read(subscription) == writer.events
+@pytest.mark.parametrize("announcement_bytes", [65_536, 5], ids=["announced", "read"])
+async def test_a_view_leaves_out_what_it_hides_and_its_cursor_moves_on(relay: Relay, announcement_bytes: int) -> None:
+    writer = await FrameWriter(relay.scripts, KEYS, announcement_bytes=announcement_bytes).open()
+    async with relay.subscribe("run-1", view="chat") as chat, relay.subscribe("run-1") as full:
+        await writer.commit(event(1))
+        await writer.commit(event(2), event(3, 100_000), hidden=True)
+        await writer.commit(event(4, 100_000))
+        given = [await anext(chat) for _ in range(2)]
+        assert [item.data for item in given if isinstance(item, Delivery)] == [event(1), event(4, 100_000)]
+        assert [item.cursor for item in given] == [f"{writer.epoch}:1", f"{writer.epoch}:6"]
+        await writer.commit(event(5), hidden=True)
+        await writer.commit(outcome="finished")
+        assert await read(chat) == []
+        assert chat.cursor == full_cursor(writer)
+        assert (chat.outcome, chat.repaired) == ("finished", 0)
+        assert await read(full) == writer.events
+    async with relay.subscribe("run-1", view="chat") as chat:
+        assert await read(chat) == [event(1), event(4, 100_000)]
+        assert chat.cursor == full_cursor(writer)
+
+
+def full_cursor(writer: FrameWriter) -> str:
+    return f"{writer.epoch}:{writer.position}"
 
 
 async def test_a_slow_reader_is_paused_and_loses_nothing(relay: Relay, writer: FrameWriter) -> None:

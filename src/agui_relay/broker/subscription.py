@@ -266,6 +266,12 @@ class Subscription:
     def message(self, data: bytes) -> None:
         """Take a message of the channel."""
         try:
+            self._take(data)
+        except Exception as error:
+            self._fail(error)
+
+    def _take(self, data: bytes) -> None:
+        try:
             message = decode_message(data)
         except MessageError as error:
             _log.warning("channel of run %r: %s", self._keys.run_id, error)
@@ -321,9 +327,12 @@ class Subscription:
         try:
             await task
         except Exception as error:
-            self._failure = error
-            self._changed.set()
-            self._joined.set()
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = error
+        self._changed.set()
+        self._joined.set()
 
     async def _heartbeats(self) -> None:
         """Renew the lease at its third, at once when the channel is back; look at the clock in between."""
