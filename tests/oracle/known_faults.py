@@ -92,6 +92,15 @@ def message_replaced_while_open(watch: Watch, item: HarnessEvent, event: Any) ->
     return known is not None and known.kind != "tool_call"
 
 
+def message_forgotten_at_the_end_of_another_part(watch: Watch, item: HarnessEvent, event: Any) -> bool:
+    if not isinstance(event, ai.PartEndEvent) or isinstance(
+        event.part, ai.TextPart | ai.ThinkingPart | ai.ToolCallPart
+    ):
+        return False
+    known = watch.open(item, event)
+    return known is not None and known.kind != "tool_call"
+
+
 def call_id_known_late(watch: Watch, item: HarnessEvent, event: Any) -> bool:
     if isinstance(event, ai.PartDeltaEvent) and isinstance(event.delta, ai.ToolCallPartDelta):
         known = watch.open(item, event)
@@ -136,6 +145,7 @@ FAULTS: tuple[tuple[Predicate, Literal["item", "state"]], ...] = (
     (binary_in_a_part, "item"),
     (event_named_like_ours, "item"),
     (message_replaced_while_open, "state"),
+    (message_forgotten_at_the_end_of_another_part, "item"),
     (call_id_known_late, "state"),
     (text_id_known_late, "state"),
     (rest_of_a_text_only_at_its_end, "state"),

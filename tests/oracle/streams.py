@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -422,20 +423,18 @@ def tool_result(source: Source, call: ai.ToolCallPart) -> Any:
         timestamp=moment(source),
     )
     if source.rare and source.chance(15):
-        part = retry_prompt(source, call)
+        errors: Any = [{"type": "missing", "loc": ("a", 0), "msg": "Field required", "input": {"a": 1}}]
+        part = retry_prompt(source.pick(("Try again", errors)), call)
     if source.chance(12):
         return ai.OutputToolResultEvent(part)
     extra = source.pick((None, None, "supplement", [binary(source)]))
     return ai.FunctionToolResultEvent(part, content=extra)
 
 
-def retry_prompt(source: Source, call: ai.ToolCallPart) -> Any:
-    import warnings
-
+def retry_prompt(content: Any, call: ai.ToolCallPart) -> Any:
+    """Return the deprecated form of a retry, which older code still hands over."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        errors: Any = [{"type": "missing", "loc": ("a", 0), "msg": "Field required", "input": {"a": 1}}]
-        content: Any = source.pick(("Try again", errors))
         return ai.RetryPromptPart(content, tool_name=call.tool_name, tool_call_id=call.tool_call_id)
 
 

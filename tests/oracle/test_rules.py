@@ -8,12 +8,15 @@ from typing import Any
 import a13n_stream_protocol as reference
 import pytest
 from ag_ui_validate import Validator, ValidatorOptions
-from agui_relay.projection.observer import HarnessAguiStreamObserver
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from tests.agui_rules import Violation, violations
-from tests.oracle.compare import SEED, share
+from tests.oracle.compare import SEED, TOTAL, share
 from tests.oracle.streams import Item, streams
+
+from agui_relay.projection.observer import HarnessAguiStreamObserver
+
+pytestmark = pytest.mark.timeout(120 + TOTAL // 10)
 
 QUIET: dict[str, Any] = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 

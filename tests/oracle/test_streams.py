@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any, get_args
 
 import a13n_stream_protocol as reference
+import pytest
 from a13n_harness.events import HarnessEvent, HarnessExtensionKind
 from hypothesis import HealthCheck, given, seed, settings
 from tests.oracle.known_faults import Watch, known_fault
@@ -28,6 +29,7 @@ PARTS = ("TextPart", "ThinkingPart", "ToolCallPart", "NativeToolCallPart", "Nati
 STATUSES = ("completed", "suspended", "failed", "cancelled")
 
 
+@pytest.mark.timeout(300)
 def test_the_generator_reaches_every_kind_and_only_known_faults() -> None:
     seen: Counter[str] = Counter()
 
