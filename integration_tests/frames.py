@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from agui_relay.broker.announcement import FIRST, HIDDEN, LAST, Row, encode_body
 from agui_relay.broker.keys import RunKeys
-from agui_relay.broker.scripts import AppendItem, CommitCall, CommitLimits, Frame, Scripts
+from agui_relay.broker.scripts import AppendItem, CommitCall, CommitLimits, Scripts
 from agui_relay.framing.fragments import fragment_encoded
 
 _LEASE_MS = 60_000
@@ -72,9 +72,7 @@ class FrameWriter:
                     consumed=2,
                     turn_over=False,
                     continuation=None,
-                    frames=[
-                        Frame(data, b"%dCUSTOM:n" % (flags | HIDDEN if hidden else flags)) for _, flags, data in rows
-                    ],
+                    frames=[(data, b"%dCUSTOM:n" % (flags | HIDDEN if hidden else flags)) for _, flags, data in rows],
                     rejected=[],
                     announced=[
                         (view, lines if len(lines) <= self._announcement_bytes else b"") for view, lines in bodies

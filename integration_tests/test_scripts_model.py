@@ -42,7 +42,7 @@ def frames_of(item: bytes) -> list[Frame]:
     """A projection that derives from the item alone: nothing, one event in one frame, or one in two."""
     count = int(item) % 3
     flags = (b"3",) if count == 1 else (b"1", b"2")
-    return [Frame(b'{"item":%b,"frame":%d}' % (item, index), flags[index] + b"CUSTOM:x") for index in range(count)]
+    return [(b'{"item":%b,"frame":%d}' % (item, index), flags[index] + b"CUSTOM:x") for index in range(count)]
 
 
 @dataclass
@@ -287,7 +287,7 @@ class Runs(RuleBasedStateMachine):
         assert position == len(frames)
         gone = position - len(rows)
         assert [row_id for row_id, _ in rows] == [b"%d-0" % number for number in range(gone + 1, position + 1)]
-        assert [Frame(row[b"frame"], row[b"meta"]) for _, row in rows] == frames[gone:]
+        assert [(row[b"frame"], row[b"meta"]) for _, row in rows] == frames[gone:]
         assert not rows or rows[0][1][b"meta"][0] & 1
         size = sum(len(row[b"frame"]) for _, row in rows)
         assert size == int(state.get("log", 0))

@@ -117,7 +117,7 @@ class _Header(msgspec.Struct, gc=False):
 _decode_header = msgspec.json.Decoder(_Header).decode
 
 
-def encode_body(rows: Iterable[Row]) -> bytes:
+def encode_body(rows: Iterable[tuple[int, int, bytes]]) -> bytes:
     """Return the lines of an announcement, without its header; one empty line when a view hides every frame."""
     return b"\n".join(b"%d %d %b" % row for row in rows) or b"\n"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from agui_relay.broker.announcement import FIRST, HIDDEN, LAST, Row, encode_body
+from agui_relay.broker.announcement import FIRST, HIDDEN, LAST, encode_body
 from agui_relay.broker.scripts import CommitCall, Fetched, Frame, Rejected
 from agui_relay.events import CustomEvent, Event, encode_event
 from agui_relay.framing.fragments import WHOLE_BYTES, fragment_encoded
@@ -33,14 +33,15 @@ class Batch:
 
     def add(self, item: HarnessItem, events: Sequence[Event]) -> None:
         """Append the frames of one item's events; the identity of fragments derives from the item alone."""
+        frames = self.frames
         for index, event in enumerate(events):
             data = encode_event(event)
-            if not isinstance(event, CustomEvent):
-                self.frames.append(Frame(data, _meta(event.type_name, FIRST | LAST)))
+            if type(event) is not CustomEvent:
+                frames.append((data, _WHOLE[type(event)]))
                 continue
-            flags = HIDDEN if _hidden(event) else 0
+            hidden = event.metadata is not None and _decode_shown(event.metadata).display is False
             if len(data) <= WHOLE_BYTES:
-                self.frames.append(Frame(data, _meta(f"CUSTOM:{event.name}", flags | FIRST | LAST)))
+                frames.append((data, _custom(event.name, hidden, FIRST | LAST)))
                 continue
             pieces = fragment_encoded(
                 data,
@@ -48,17 +49,16 @@ class Batch:
                 timestamp=event.timestamp,
                 subagent_run_id=event.subagent_run_id,
             )
-            name = f"CUSTOM:{event.name}"
             for number, piece in enumerate(pieces, 1):
                 place = (FIRST if number == 1 else 0) | (LAST if number == len(pieces) else 0)
-                self.frames.append(Frame(piece, _meta(name, flags | place)))
+                frames.append((piece, _custom(event.name, hidden, place)))
 
     def announced(self, position: int, limit: int) -> bytes:
         """Return the lines of an announcement of these frames after `position`, or nothing above `limit` bytes."""
-        if sum(len(frame.data) for frame in self.frames) > limit:
+        if sum(len(data) for data, _ in self.frames) > limit:
             return b""
         lines = encode_body(
-            Row(number, frame.meta[0] - _DIGIT_0, frame.data) for number, frame in enumerate(self.frames, position + 1)
+            (number, meta[0] - _DIGIT_0, data) for number, (data, meta) in enumerate(self.frames, position + 1)
         )
         return lines if len(lines) <= limit else b""
 
@@ -123,9 +123,12 @@ def commit_call(
     )
 
 
+_WHOLE = {kind: f"{FIRST | LAST}{kind.type_name}".encode() for kind in get_args(Event.__value__)}
+
+
 @lru_cache(maxsize=4096)
-def _meta(name: str, flags: int) -> bytes:
-    return f"{flags}{name}".encode()
+def _custom(name: str, hidden: bool, place: int) -> bytes:
+    return f"{place | HIDDEN if hidden else place}CUSTOM:{name}".encode()
 
 
 class _Shown(msgspec.Struct):
@@ -133,7 +136,3 @@ class _Shown(msgspec.Struct):
 
 
 _decode_shown = msgspec.json.Decoder(_Shown).decode
-
-
-def _hidden(event: CustomEvent) -> bool:
-    return event.metadata is not None and _decode_shown(event.metadata).display is False

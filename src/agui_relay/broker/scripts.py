@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from importlib.resources import files
+from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
 from redis.exceptions import NoScriptError, RedisError
@@ -117,11 +118,8 @@ class FetchCall(NamedTuple):
     most_bytes: int
 
 
-class Frame(NamedTuple):
-    """One frame and what the log says beside it: a digit of flags, the event's type, `:` and a CUSTOM's name."""
-
-    data: bytes
-    meta: bytes
+type Frame = tuple[bytes, bytes]
+"""One frame, and what the log says beside it: a digit of flags, the event's type, `:` and a CUSTOM's name."""
 
 
 class Rejected(NamedTuple):
@@ -346,10 +344,6 @@ def _commit_arguments(call: CommitCall, limits: CommitLimits) -> list[Argument]:
         len(call.rejected),
         len(call.announced),
     ]
-    for frame in call.frames:
-        arguments.extend(frame)
-    for rejected in call.rejected:
-        arguments.extend(rejected)
-    for announced in call.announced:
-        arguments.extend(announced)
+    for group in (call.frames, call.rejected, call.announced):
+        arguments.extend(chain.from_iterable(group))
     return arguments
