@@ -511,6 +511,15 @@ def test_an_event_that_the_log_holds_damaged_is_told_and_passed() -> None:
     assert positions(outputs[2:]) == [5]
 
 
+def test_a_position_that_holds_nothing_usable_is_told_and_passed() -> None:
+    reader = Reader()
+    rows = [row(1), Row(2, 0, b""), row(3), *fragments(4, 3), row(7)]
+    rows[4] = Row(5, 0, b"")
+    outputs = reader.rows(only_read(reader.beat(head=9)), *rows, row(8), row(9), head=9)
+    assert [(o.first, o.last) for o in outputs if isinstance(o, GapNotice)] == [(2, 2), (4, 6)]
+    assert [o.position for o in outputs if isinstance(o, Deliver)] == [1, 3, 7, 8, 9]
+
+
 def test_an_event_without_an_end_is_told_at_the_end_of_the_run() -> None:
     reader = following(2)
     outputs = reader.tracker.announcement(announce(*fragments(3, 3)[:2], status="failed"))

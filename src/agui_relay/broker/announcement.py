@@ -45,7 +45,7 @@ _CURSOR = re.compile(r"([0-9A-Za-z]{1,64}):(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
 class MessageError(ValueError):
-    """A message or a log row is not of the form that the relay writes."""
+    """A message of a channel is not of the form that the relay writes."""
 
 
 class Cursor(NamedTuple):
@@ -173,17 +173,19 @@ def _rows(body: bytes, first: int, last: int) -> tuple[Row, ...]:
 
 
 def decode_row(entry: tuple[bytes, Mapping[bytes, bytes] | Sequence[bytes]], view: View) -> Row:
-    """Return one entry of a run's frame log, hidden or not for `view`; raises MessageError."""
+    """Return one entry of a run's frame log, hidden or not for `view`.
+
+    An entry that is no frame becomes a row without flags and data: a position that holds nothing usable.
+    """
     entry_id, raw = entry
+    # The id of a frame is `<position>-0`; the server takes no id without a number.
+    position = int(entry_id.partition(b"-")[0])
     fields = raw if isinstance(raw, Mapping) else dict(zip(raw[::2], raw[1::2], strict=False))
     try:
-        # The id of a frame is `<position>-0`.
-        position = int(entry_id.partition(b"-")[0])
-        meta = fields[b"meta"]
-        flags = int(meta[:1])
+        flags = int(fields[b"meta"][:1])
         frame = fields[b"frame"]
-    except (KeyError, ValueError) as error:
-        raise MessageError(f"log entry {entry_id!r} is not a frame with its meta: {error!r}") from None
+    except (KeyError, ValueError):
+        return Row(position, 0, b"")
     return Row(position, flags if is_hidden(view, flags) else flags & ~HIDDEN, frame)
 
 

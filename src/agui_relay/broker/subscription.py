@@ -395,16 +395,11 @@ class Subscription:
             pipeline.hmget(self._keys.state, "epoch", "position", "status")
             pipeline.xrange(self._keys.frames, f"{read.first}-0", "+", read.count)
             (epoch, position, status), entries = await pipeline.execute()
-        rows: list[Row] = []
-        for entry in entries:
-            try:
-                rows.append(decode_row(entry, self._view))
-            except MessageError as error:
-                # To the tracker it is missing, and it will say so.
-                _log.warning("run %r: %s", self._keys.run_id, error)
         if epoch is None:
             return _report("", 0, "gone"), []
-        return _report(epoch.decode(), int(position), status.decode()), rows
+        return _report(epoch.decode(), int(position), status.decode()), [
+            decode_row(entry, self._view) for entry in entries
+        ]
 
     def _unpark(self) -> None:
         parked, self._parked, self._parked_bytes = self._parked, [], 0

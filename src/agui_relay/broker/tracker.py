@@ -525,6 +525,10 @@ class Tracker:
         try:
             identity = _decode_fragment(data).value.id
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            if is_log and len(self._open) == 1:
+                # All frames of an event are adjacent: this was one of it.
+                self._give_up(next(iter(self._open)))
+                self._assembler = None
             return None, None
         if flags & FIRST:
             is_full = len(self._open) >= self._max_open
