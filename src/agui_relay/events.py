@@ -5,14 +5,13 @@ Field order, names and omissions are those of ``ag_ui.core``: for every struct,
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import ag_ui.core as agui
 import msgspec
 from ag_ui.core import events as models
 from msgspec import UNSET, Raw, Struct, UnsetType
-from pydantic import TypeAdapter
-from pydantic_core import from_json
+from pydantic import BaseModel, TypeAdapter
 
 
 class SourceValue(Struct, frozen=True, gc=False):
@@ -341,6 +340,7 @@ for _struct in (*AttributableEvent.__subclasses__(), *BaseEvent.__subclasses__()
         _struct.type_name = _struct.__struct_config__.tag  # type: ignore[assignment]
 
 _encode = msgspec.json.Encoder().encode
+_read = msgspec.json.Decoder().decode
 _typed: TypeAdapter[agui.Event] = TypeAdapter(agui.Event)
 _new = object.__new__
 _set = object.__setattr__
@@ -360,8 +360,23 @@ def to_model(event: Event) -> agui.Event:
     return built
 
 
+_set_present = cast(Any, BaseModel.__dict__["__pydantic_fields_set__"]).__set__
+_set_extra = cast(Any, BaseModel.__dict__["__pydantic_extra__"]).__set__
+_set_private = cast(Any, BaseModel.__dict__["__pydantic_private__"]).__set__
+
+
+def _made(model: type[Any], values: dict[str, Any], present: set[str]) -> Any:
+    """Make a model of values that need no validation: what they come from is typed already."""
+    built = _new(model)
+    _set(built, "__dict__", values)
+    _set_present(built, present)
+    _set_extra(built, {})
+    _set_private(built, None)
+    return built
+
+
 def _flat_builder(model: type[models.BaseEvent], struct: type[Struct]) -> Callable[[Any], Any]:
-    """Build models whose fields are all strings, numbers or absent, without validating them again."""
+    """Return what makes models whose fields are all strings, numbers or absent."""
     names = ("type", *struct.__struct_fields__)
     assert names == tuple(model.model_fields), f"{struct.__name__} does not follow the fields of ag_ui.core"
     tag = model.model_fields["type"].default
@@ -369,17 +384,42 @@ def _flat_builder(model: type[models.BaseEvent], struct: type[Struct]) -> Callab
 
     def build(event: Any) -> Any:
         values = dict(zip(names, (tag, *as_tuple(event)), strict=True))
-        built = _new(model)
-        _set(built, "__dict__", values)
-        _set(built, "__pydantic_fields_set__", {name for name, value in values.items() if value is not None})
-        _set(built, "__pydantic_extra__", {})
-        _set(built, "__pydantic_private__", None)
-        return built
+        return _made(model, values, {name for name, value in values.items() if value is not None})
 
     return build
 
 
-def _build_custom(event: CustomEvent) -> models.CustomEvent:
+def _content_builder(model: type[models.BaseEvent]) -> Callable[[Any], Any]:
+    """Return the same for the events that there are most of: more text of a message."""
+    tag = model.model_fields["type"].default
+    usual = {"type", "timestamp", "message_id", "delta"}
+
+    def build(event: Any) -> Any:
+        timestamp, child = event.timestamp, event.subagent_run_id
+        values = {
+            "type": tag,
+            "timestamp": timestamp,
+            "raw_event": None,
+            "metadata": None,
+            "subagent_run_id": child,
+            "message_id": event.message_id,
+            "delta": event.delta,
+        }
+        return _made(model, values, _present(usual, timestamp, child))
+
+    return build
+
+
+def _present(usual: set[str], timestamp: int | None, child: str | None) -> set[str]:
+    present = usual.copy()
+    if timestamp is None:
+        present.discard("timestamp")
+    if child is not None:
+        present.add("subagent_run_id")
+    return present
+
+
+def _build_custom(event: CustomEvent) -> Any:
     value = event.value
     payload: Any
     if type(value) is SourceValue and type(value.event) is Raw:
@@ -388,44 +428,30 @@ def _build_custom(event: CustomEvent) -> models.CustomEvent:
             "run_id": value.run_id,
             "sequence": value.sequence,
             "occurred_at": value.occurred_at,
-            "event": from_json(bytes(value.event)),
+            "event": _read(value.event),
         }
     else:
-        payload = from_json(_encode(value))
-    built = _new(models.CustomEvent)
-    child = event.subagent_run_id
-    _set(
-        built,
-        "__dict__",
-        {
-            "type": models.EventType.CUSTOM,
-            "timestamp": event.timestamp,
-            "raw_event": None,
-            "metadata": None,
-            "subagent_run_id": child,
-            "name": event.name,
-            "value": payload,
-        },
-    )
-    present = {"type", "name", "value"}
-    if event.timestamp is not None:
-        present.add("timestamp")
-    if child is not None:
-        present.add("subagent_run_id")
-    _set(built, "__pydantic_fields_set__", present)
-    _set(built, "__pydantic_extra__", {})
-    _set(built, "__pydantic_private__", None)
-    return built
+        payload = _read(_encode(value))
+    timestamp, child = event.timestamp, event.subagent_run_id
+    values = {
+        "type": models.EventType.CUSTOM,
+        "timestamp": timestamp,
+        "raw_event": None,
+        "metadata": None,
+        "subagent_run_id": child,
+        "name": event.name,
+        "value": payload,
+    }
+    return _made(models.CustomEvent, values, _present(_CUSTOM_FIELDS, timestamp, child))
 
 
+_CUSTOM_FIELDS = {"type", "timestamp", "name", "value"}
 _BUILDERS: dict[type, Callable[[Any], Any]] = {
     struct: _flat_builder(model, struct)
     for model, struct in (
         (models.TextMessageStartEvent, TextMessageStartEvent),
-        (models.TextMessageContentEvent, TextMessageContentEvent),
         (models.TextMessageEndEvent, TextMessageEndEvent),
         (models.ReasoningMessageStartEvent, ReasoningMessageStartEvent),
-        (models.ReasoningMessageContentEvent, ReasoningMessageContentEvent),
         (models.ReasoningMessageEndEvent, ReasoningMessageEndEvent),
         (models.ReasoningEncryptedValueEvent, ReasoningEncryptedValueEvent),
         (models.ToolCallStartEvent, ToolCallStartEvent),
@@ -433,4 +459,6 @@ _BUILDERS: dict[type, Callable[[Any], Any]] = {
         (models.ToolCallEndEvent, ToolCallEndEvent),
     )
 }
+_BUILDERS[TextMessageContentEvent] = _content_builder(models.TextMessageContentEvent)
+_BUILDERS[ReasoningMessageContentEvent] = _content_builder(models.ReasoningMessageContentEvent)
 _BUILDERS[CustomEvent] = _build_custom

@@ -17,7 +17,6 @@ class Continuation(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fiel
     v: int = 0
     root: RunState | None = None
     settled: bool = False
-    inline: bool = True
     runs: list[RunState] = []
     traces: dict[str, Trace] = {}
 

@@ -7,7 +7,6 @@ other origins cannot be taken for ours: what a capability emits has ``event_kind
 from msgspec import Raw
 
 from agui_relay.events import CustomEvent, InputValue, SourceValue
-from agui_relay.projection.errors import AguiObservationError
 from agui_relay.source.items import HarnessItem
 from agui_relay.source.reading import (
     CapabilityEvent,
@@ -49,8 +48,6 @@ def capability(item: HarnessItem, timestamp: int, child: str | None) -> CustomEv
         authored = read_or_none(item.event, InputEvent)
         if authored is not None and _is_input(authored):
             return _input(item, authored, timestamp, child)
-    if not kind:
-        raise AguiObservationError("a capability event needs a `kind`, got an empty one")
     name = _CAPABILITY_PREFIX + kind if kind == _FRAGMENT_NAME else kind
     return _custom(item, name, item.event, timestamp, child)
 

@@ -102,16 +102,17 @@ class HarnessAguiObserver:
             events = self._projector.project(source)
         else:
             events = self._projector.project(source, lambda _, event: process(item, event))
+        kept = self._kept if self._retain_events else None
         frames: list[agui.Event] = []
         for index, event in enumerate(events):
             if type(event) is CustomEvent and (pieces := _fragments(source, event, index)) is not None:
                 frames.extend(pieces)
-                if self._retain_events:
-                    self._kept.extend(piece.model_copy(deep=True) for piece in pieces)
+                if kept is not None:
+                    kept.extend(piece.model_copy(deep=True) for piece in pieces)
                 continue
             frames.append(to_model(event))
-            if self._retain_events:
-                self._kept.append(event)
+            if kept is not None:
+                kept.append(event)
         return tuple(frames)
 
     def snapshot(self, *, start: int = 0, stop: int | None = None) -> tuple[agui.Event, ...]:
@@ -184,7 +185,7 @@ class HarnessAguiObserver:
             )
         observer = cls(processor=processor, retain_events=False)
         if continuation.state is not None:
-            observer._projector = Projector.restore(msgspec.json.encode(continuation.state))
+            observer._projector = Projector.restore(msgspec.json.encode(continuation.state), children=cls._children)
         observer._resumed = True
         return observer
 
@@ -201,9 +202,9 @@ class HarnessAguiStreamObserver(HarnessAguiObserver):
 
 def _fragments(item: HarnessItem, event: CustomEvent, index: int) -> list[agui.CustomEvent] | None:
     """Return the frames of an event that is too large for one, else None."""
-    # JSON needs at most six bytes for one of a text; most events are far from the bound.
-    names = len(item.thread_id) + len(item.run_id) + len(event.name)
-    if type(event.metadata) is type(None) and len(bytes(item.event)) + 6 * 4 * names < WHOLE_BYTES - 1024:
+    # Most events are far from the bound. JSON needs at most six bytes for a character.
+    names = 6 * (len(item.thread_id) + 2 * len(item.run_id) + len(event.name))
+    if event.metadata is None and len(memoryview(item.event)) + names < WHOLE_BYTES - 1024:
         return None
     if len(encode_event(event)) <= WHOLE_BYTES:
         return None

@@ -88,7 +88,7 @@ class Projector:
         try:
             if run is None or not known:
                 run = self._enter(item, run)
-            events, change = self._decide(item, run)
+            events, change = self._native(item, run) if item.source == "pydantic_ai" else self._decide(item, run)
         except ItemError as error:
             raise AguiObservationError(str(error)) from error
         if process is not None:
@@ -119,22 +119,21 @@ class Projector:
             Continuation(
                 root=root,
                 settled=self._settled,
-                inline=self._children,
                 runs=[run for run in self._runs.values() if run is not root],
                 traces=self._traces.as_dict(),
             )
         )
 
     @classmethod
-    def restore(cls, continuation: bytes) -> "Projector":
-        """Go on from a continuation.
+    def restore(cls, continuation: bytes, *, children: bool = True) -> "Projector":
+        """Go on from a continuation. ``children`` as when it began.
 
         Raises:
             ContinuationError: it is not one of ours, or was written by a newer release.
 
         """
         saved = read_continuation(continuation)
-        projector = cls(children=saved.inline)
+        projector = cls(children=children)
         projector._root, projector._settled = saved.root, saved.settled
         known = saved.runs if saved.root is None else [saved.root, *saved.runs]
         projector._runs = {run.run_id: run for run in known}
@@ -202,12 +201,9 @@ class Projector:
     # What it says
 
     def _decide(self, item: HarnessItem, run: RunState) -> tuple[list[Event], _Change]:
-        source = item.source
-        if source == "pydantic_ai":
-            return self._native(item, run)
-        if source == "harness":
+        if item.source == "harness":
             return self._extension(item, run)
-        if source == "capability":
+        if item.source == "capability":
             return [fallback.capability(item, item.timestamp, run.child)], None
         return self._result(item, run)
 

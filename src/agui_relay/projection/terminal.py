@@ -63,9 +63,12 @@ def token_usage(usage: Usage | None) -> list[TokenUsage] | None:
     """Return the usage as AG-UI counts it, or None when nothing was used."""
     if usage is None:
         return None
-    total = usage.input_tokens + usage.output_tokens
-    if not (total or usage.cache_read_tokens or usage.cache_write_tokens):
+    counted = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+    if not any(count != 0 for count in counted):
         return None
+    total = None
+    if usage.input_tokens is not None and usage.output_tokens is not None:
+        total = usage.input_tokens + usage.output_tokens
     return [
         TokenUsage(
             input_tokens=_count(usage.input_tokens),

@@ -72,19 +72,28 @@ def from_harness(live: Any) -> HarnessItem:
 
     Raises:
         TypeError: it is neither.
-        ItemError: its event has no kind.
+        ItemError: it is broken: its event has no kind, or is not what its class says.
 
     """
     kind = type(live)
     if kind not in _item_types:
         _learn(live)
+    try:
+        return _item(live, _item_types[kind])
+    except ItemError:
+        raise
+    except Exception as error:
+        raise ItemError(f"a live item could not be written: {type(error).__name__}: {error}") from error
+
+
+def _item(live: Any, terminal_result: bool) -> HarnessItem:
     occurred_at: datetime = live.occurred_at
     timestamp = int(occurred_at.timestamp() * 1000)
     thread_id, run_id = live.thread_id, live.run_id
     if not (thread_id.isascii() and run_id.isascii()):
         thread_id, run_id = clean_text(thread_id), clean_text(run_id)
     at = _iso(occurred_at)
-    if _item_types[kind]:
+    if terminal_result:
         result = Raw(encoded(terminal.write_result(live.result)))
         return HarnessItem(
             "result", thread_id, run_id, live.sequence, at, result=result, projection=Projection(timestamp)
@@ -169,7 +178,12 @@ def _capability(event: Any) -> _Written:
     messages = cast(Any, sys.modules["pydantic_ai.messages"])
     if isinstance(event, messages.UnknownCapabilityEvent):
         return "capability", encoded(_unknown_capability(event)), None
-    return "capability", encoded(record(event)), None
+    plain = record(event)
+    harness = cast(Any, sys.modules["a13n_harness.events"])
+    if isinstance(event, harness.InputTextEvent | harness.InputMediaEvent) and plain.get("metadata") is None:
+        # What has no JSON form in it must not take along that the input is hidden.
+        plain["metadata"] = record(event.metadata)
+    return "capability", encoded(plain), None
 
 
 def _unknown_capability(event: Any) -> dict[str, Json]:

@@ -11,12 +11,12 @@ type Count = Annotated[int, Meta(ge=0)]
 
 
 class Usage(Struct, frozen=True, gc=False):
-    """Token totals of a run. Numbers that AG-UI cannot carry (above 2**53 - 1) are left out where it is written."""
+    """Token totals of a run; None for one that is not known, or that AG-UI cannot carry (above 2**53 - 1)."""
 
-    input_tokens: Count = 0
-    output_tokens: Count = 0
-    cache_read_tokens: Count = 0
-    cache_write_tokens: Count = 0
+    input_tokens: Count | None = 0
+    output_tokens: Count | None = 0
+    cache_read_tokens: Count | None = 0
+    cache_write_tokens: Count | None = 0
     reasoning_tokens: Count | None = None
 
 

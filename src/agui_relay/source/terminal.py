@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from agui_relay.source.items import MAX_VALUE_LEVELS
+from agui_relay.source.items import MAX_SAFE_INTEGER, MAX_VALUE_LEVELS
 from agui_relay.source.plain import Json, clean, clean_text, tool_value
 
 _CLIENT_TOOL = "a13n.harness.client-tool"  # The metadata key under which the Harness keeps a client tool's own name.
@@ -58,14 +58,17 @@ def _require_plain(value: Any, level: int) -> None:
 
 
 def _usage(usage: Any) -> dict[str, int | None]:
-    reasoning = usage.details.get("reasoning_tokens")
     return {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cache_read_tokens": usage.cache_read_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
-        "reasoning_tokens": reasoning if isinstance(reasoning, int) else None,
+        "input_tokens": _count(usage.input_tokens),
+        "output_tokens": _count(usage.output_tokens),
+        "cache_read_tokens": _count(usage.cache_read_tokens),
+        "cache_write_tokens": _count(usage.cache_write_tokens),
+        "reasoning_tokens": _count(usage.details.get("reasoning_tokens")),
     }
+
+
+def _count(value: Any) -> int | None:
+    return int(value) if isinstance(value, int) and 0 <= value <= MAX_SAFE_INTEGER else None
 
 
 def _interrupts(result: Any) -> list[Json]:
