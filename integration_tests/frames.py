@@ -71,6 +71,8 @@ class FrameWriter:
                     new_cursor=self._ordinal + 1,
                     consumed=2,
                     turn_over=False,
+                    next_items=0,
+                    next_bytes=0,
                     continuation=None,
                     frames=[(data, b"%dCUSTOM:n" % (flags | HIDDEN if hidden else flags)) for _, flags, data in rows],
                     rejected=[],

@@ -30,6 +30,7 @@ from agui_relay.broker.scripts import (
     Frame,
     Scripts,
     ensure_group,
+    inline,
 )
 
 EXAMPLES = int(os.environ.get("AGUI_RELAY_EXAMPLES", "60"))
@@ -150,7 +151,7 @@ class Runs(RuleBasedStateMachine):
     @rule(worker=st.sampled_from(WORKERS))
     def read(self, worker: str) -> None:
         rows = self.do(self.client.xreadgroup(GROUP, worker, {self.keys.ready: ">"}, count=1))
-        self.work[worker] += [Work(entry) for _, entries in rows for entry, _ in entries]
+        self.work[worker] += [Work(entry, inline(fields)) for _, entries in rows for entry, fields in entries]
 
     @rule(worker=st.sampled_from(WORKERS))
     def claim(self, worker: str) -> None:
@@ -190,6 +191,8 @@ class Runs(RuleBasedStateMachine):
             new_cursor=fetched.cursor + len(fetched.items),
             consumed=sum(map(len, fetched.items)),
             turn_over=turn_over,
+            next_items=2,
+            next_bytes=1 << 20,
             continuation=b"c",
             frames=frames,
             rejected=[],
@@ -199,7 +202,11 @@ class Runs(RuleBasedStateMachine):
         work.fetched = None
         assert not isinstance(committed, BaseException)
         if committed.word != "ok" or committed.left == 0 or turn_over:
+            assert not committed.items
             self.drop(work)
+        elif committed.items:
+            assert list(committed.items) == self.items[call.new_cursor : call.new_cursor + 2]
+            work.fetched = fetched._replace(cursor=call.new_cursor, position=committed.position, items=committed.items)
 
     @rule(worker=st.sampled_from(WORKERS), most=st.integers(1, 9), turn_over=st.booleans())
     def work_once(self, worker: str, most: int, turn_over: bool) -> None:
@@ -223,6 +230,14 @@ class Runs(RuleBasedStateMachine):
             for work in (mine, theirs):
                 if work.fetched:
                     self.commit_for(work, turn_over)
+
+    @rule(worker=st.sampled_from(WORKERS), turn_over=st.booleans())
+    def work_inline(self, worker: str, turn_over: bool) -> None:
+        """A worker that has the continuation takes the items from the ready entry, and the next from its commits."""
+        self.read(worker)
+        for work in list(self.work[worker]):
+            while work.fetched:
+                self.commit_for(work, turn_over)
 
     @rule()
     def run_dry(self) -> None:

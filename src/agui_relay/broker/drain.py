@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 
 from agui_relay.broker.announcement import FIRST, HIDDEN, LAST, encode_body
-from agui_relay.broker.scripts import CommitCall, Fetched, Frame, Rejected
+from agui_relay.broker.scripts import Fetched, Frame, Rejected
 from agui_relay.events import CustomEvent, Event, encode_event
 from agui_relay.framing.fragments import WHOLE_BYTES, fragment_encoded
 from agui_relay.projection.errors import AguiObservationError
@@ -102,25 +102,6 @@ def project_batch(
         if not again:
             return batch, current
         projector = None
-
-
-def commit_call(
-    fetched: Fetched, batch: Batch, projector: Projector, *, call: Any, announcement_bytes: int, turn_over: bool
-) -> CommitCall:
-    """Return the commit of a projected batch; `call` is the fetch it answers."""
-    return CommitCall(
-        keys=call.keys,
-        entry=call.entry,
-        epoch=fetched.epoch,
-        cursor=fetched.cursor,
-        new_cursor=fetched.cursor + len(fetched.items),
-        consumed=batch.consumed,
-        turn_over=turn_over,
-        continuation=projector.export() if projector.changed else None,
-        frames=batch.frames,
-        rejected=batch.rejected,
-        announced=[("full", batch.announced(fetched.position, announcement_bytes))],
-    )
 
 
 _WHOLE = {kind: f"{FIRST | LAST}{kind.type_name}".encode() for kind in get_args(Event.__value__)}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from agui_relay.broker.drain import ItemProcessor, commit_call, project_batch
+from agui_relay.broker.drain import ItemProcessor, project_batch
 from agui_relay.broker.faults import is_transient
 from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.scripts import CommitCall, CommitLimits, Committed, FetchCall, Fetched, Scripts
@@ -34,15 +34,30 @@ class _Known(NamedTuple):
 
 
 class _Turn:
-    """A ready entry in work."""
+    """A ready entry in work; `next` is what to project without a fetch."""
 
-    __slots__ = ("deliveries", "entry", "keys", "taken")
+    __slots__ = ("deliveries", "entry", "keys", "next", "taken")
 
-    def __init__(self, entry: bytes, keys: RunKeys, deliveries: int) -> None:
+    def __init__(self, entry: bytes, keys: RunKeys, deliveries: int, next_: Fetched | None) -> None:
         self.entry = entry
         self.keys = keys
         self.deliveries = deliveries
+        self.next = next_
         self.taken = 0
+
+    @property
+    def suspect(self) -> bool:
+        """Whether its run may be what kills workers."""
+        return self.deliveries >= DELIVERIES_SINGLE
+
+
+class _Work(NamedTuple):
+    """A projected batch on its way to the server."""
+
+    turn: _Turn
+    fetched: Fetched
+    call: CommitCall
+    known: _Known
 
 
 class Rounds:
@@ -75,44 +90,73 @@ class Rounds:
         self.stale = 0
         """Commits that another worker had made before."""
 
-    async def drain(self, entries: Mapping[bytes, RunKeys], deliveries: Mapping[bytes, int] | None = None) -> None:
-        """Work on the runs of `entries` (ready entry to run). Raises the transient errors of redis-py, see `faults`."""
-        counts = deliveries or {}
-        turns = [_Turn(entry, keys, counts.get(entry, 1)) for entry, keys in entries.items()]
+    async def drain(
+        self,
+        entries: Mapping[bytes, RunKeys],
+        *,
+        inline: Mapping[bytes, Fetched] | None = None,
+        deliveries: Mapping[bytes, int] | None = None,
+    ) -> None:
+        """Work on the runs of `entries` (ready entry to run) until nothing of them is left to do here.
+
+        `inline` is what entries carry of their runs, `deliveries` how often they were delivered, 1 where not told.
+        Raises the transient errors of redis-py, see `faults`.
+        """
+        turns = [
+            _Turn(entry, keys, (deliveries or {}).get(entry, 1), self._usable(keys, (inline or {}).get(entry)))
+            for entry, keys in entries.items()
+        ]
         while turns:
-            fetched = await self._scripts.fetch_many([self._fetch_call(turn, len(turns)) for turn in turns])
-            calls: list[tuple[_Turn, CommitCall, _Known, int]] = []
-            for turn, reply in zip(turns, fetched, strict=True):
+            calls: list[_Work] = []
+            for turn, reply in await self._fetch(turns):
                 if isinstance(reply, BaseException):
                     self._failed(turn, reply)
                 elif reply.word == "items":
-                    self._project(turn, reply, calls)
-                    # Heartbeats and signals have their turn between two runs.
-                    await asyncio.sleep(0)
+                    self._project(turn, reply, calls, len(turns))
+                    if len(turns) > 1:
+                        # Heartbeats and signals have their turn between two runs.
+                        await asyncio.sleep(0)
                 elif reply.word == "lost":
                     _log.error("run %r: unread items are missing; it was removed", turn.keys.run_id)
             if not calls:
                 return
-            committed = await self._scripts.commit_many([call for _, call, _, _ in calls], self._limits)
-            turns = [
-                turn
-                for (turn, call, known, rejected), reply in zip(calls, committed, strict=True)
-                if self._committed(turn, call, known, rejected, reply)
-            ]
+            committed = await self._scripts.commit_many([work.call for work in calls], self._limits)
+            turns = [work.turn for work, reply in zip(calls, committed, strict=True) if self._committed(work, reply)]
+
+    async def _fetch(self, turns: Sequence[_Turn]) -> list[tuple[_Turn, Fetched | BaseException]]:
+        """Return the next items of each run: those that are at hand already, else from the server."""
+        missing = [turn for turn in turns if turn.next is None]
+        if missing:
+            fetched = await self._scripts.fetch_many([self._fetch_call(turn, len(turns)) for turn in missing])
+            replies: dict[bytes, Fetched | BaseException] = dict(
+                zip((turn.entry for turn in missing), fetched, strict=True)
+            )
+        return [(turn, replies[turn.entry] if turn.next is None else turn.next) for turn in turns]
+
+    def _usable(self, keys: RunKeys, fetched: Fetched | None) -> Fetched | None:
+        """Return what a ready entry carries if this worker has the continuation that belongs to it."""
+        if fetched is None or (fetched.version == 0 and fetched.cursor == 0):
+            return fetched
+        known = self._known.get(keys.run_id)
+        return (
+            fetched if known is not None and (known.epoch, known.version) == (fetched.epoch, fetched.version) else None
+        )
+
+    def _most_bytes(self, runs: int) -> int:
+        settings = self._settings
+        return min(settings.batch_bytes, max(_LEAST_ROUND_BYTES, settings.worker_round_bytes // runs))
 
     def _fetch_call(self, turn: _Turn, runs: int) -> FetchCall:
         known = self._known.get(turn.keys.run_id)
-        settings = self._settings
-        single = turn.deliveries >= DELIVERIES_SINGLE
         return FetchCall(
             turn.keys,
             turn.entry,
             "" if known is None else f"{known.epoch}:{known.version}",
-            1 if single else settings.batch_items,
-            min(settings.batch_bytes, max(_LEAST_ROUND_BYTES, settings.worker_round_bytes // runs)),
+            1 if turn.suspect else self._settings.batch_items,
+            self._most_bytes(runs),
         )
 
-    def _project(self, turn: _Turn, fetched: Fetched, calls: list[tuple[_Turn, CommitCall, _Known, int]]) -> None:
+    def _project(self, turn: _Turn, fetched: Fetched, calls: list[_Work], runs: int) -> None:
         run_id = turn.keys.run_id
         known = self._known.pop(run_id, None)
         if known is not None and (known.epoch, known.version) != (fetched.epoch, fetched.version):
@@ -135,13 +179,21 @@ class Rounds:
             _log.warning("run %r is left to another worker: %s", run_id, error)
             return
         turn.taken += 1
-        call = commit_call(
-            fetched,
-            batch,
-            projector,
-            call=turn,
-            announcement_bytes=self._settings.announcement_bytes,
-            turn_over=self.stopping or turn.taken >= self._settings.worker_turns,
+        turn_over = self.stopping or turn.taken >= self._settings.worker_turns
+        call = CommitCall(
+            keys=turn.keys,
+            entry=turn.entry,
+            epoch=fetched.epoch,
+            cursor=fetched.cursor,
+            new_cursor=fetched.cursor + len(fetched.items),
+            consumed=batch.consumed,
+            turn_over=turn_over,
+            next_items=0 if turn.suspect else self._settings.batch_items,
+            next_bytes=self._most_bytes(runs),
+            continuation=projector.export() if projector.changed else None,
+            frames=batch.frames,
+            rejected=batch.rejected,
+            announced=[("full", batch.announced(fetched.position, self._settings.announcement_bytes))],
         )
         written = call.continuation
         known = _Known(
@@ -150,12 +202,12 @@ class Rounds:
             continuation if written is None else written,
             projector,
         )
-        calls.append((turn, call, known, len(batch.rejected)))
+        calls.append(_Work(turn, fetched, call, known))
 
-    def _committed(
-        self, turn: _Turn, call: CommitCall, known: _Known, rejected: int, reply: Committed | BaseException
-    ) -> bool:
+    def _committed(self, work: _Work, reply: Committed | BaseException) -> bool:
         """Take note of a commit; return whether the run stays in work."""
+        turn, fetched, call, known = work
+        turn.next = None
         if isinstance(reply, BaseException):
             self._failed(turn, reply)
             return False
@@ -167,14 +219,19 @@ class Rounds:
             return False
         self.items += call.new_cursor - call.cursor
         self.frames += len(call.frames)
-        self.rejected += rejected
-        if rejected:
-            _log.warning("run %r: %d items rejected: %s", turn.keys.run_id, rejected, call.rejected[0].error)
+        self.rejected += len(call.rejected)
+        if call.rejected:
+            _log.warning("run %r: %d items rejected: %s", turn.keys.run_id, len(call.rejected), call.rejected[0].error)
+        # What was suspected is behind the run now, or set aside.
         turn.deliveries = min(turn.deliveries, DELIVERIES_REJECT - 1)
         if reply.left or reply.status == "live":
             self._known[turn.keys.run_id] = known
             while len(self._known) > self._settings.worker_cached_runs:
                 self._known.popitem(last=False)
+        if reply.items:
+            turn.next = fetched._replace(
+                cursor=call.new_cursor, position=reply.position, version=known.version, items=reply.items
+            )
         return reply.left > 0 and not call.turn_over
 
     def _failed(self, turn: _Turn, error: BaseException) -> None:

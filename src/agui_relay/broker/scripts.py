@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
@@ -88,6 +88,7 @@ class Committed(NamedTuple):
     left: int = 0
     status: str = ""
     subscriptions: int = 0
+    items: Sequence[bytes] = ()
 
 
 class Joined(NamedTuple):
@@ -140,6 +141,8 @@ class CommitCall(NamedTuple):
     new_cursor: int
     consumed: int
     turn_over: bool
+    next_items: int
+    next_bytes: int
     continuation: bytes | None
     frames: Sequence[Frame]
     rejected: Sequence[Rejected]
@@ -322,11 +325,28 @@ def _fetched(reply: Reply) -> Fetched:
     return Fetched("items", epoch.decode(), cursor, position, version, continuation, thread_id.decode(), items)
 
 
+def inline(fields: Mapping[bytes, bytes]) -> Fetched | None:
+    """Return what a ready entry carries of its run, if it carries anything; it may be out of date."""
+    items = fields.get(b"items")
+    if items is None:
+        return None
+    return Fetched(
+        "items",
+        fields[b"epoch"].decode(),
+        int(fields[b"cursor"]),
+        int(fields[b"position"]),
+        int(fields[b"version"]),
+        b"",
+        fields[b"thread"].decode(),
+        items.split(b"\n"),
+    )
+
+
 def _committed(reply: Reply) -> Committed:
     if reply[0] != b"ok":
         return Committed(reply[0].decode())
-    _, position, left, status, subscriptions = reply
-    return Committed("ok", position, left, status.decode(), subscriptions)
+    _, position, left, status, subscriptions, *items = reply
+    return Committed("ok", position, left, status.decode(), subscriptions, items)
 
 
 def _commit_arguments(call: CommitCall, limits: CommitLimits) -> list[Argument]:
@@ -338,6 +358,8 @@ def _commit_arguments(call: CommitCall, limits: CommitLimits) -> list[Argument]:
         call.consumed,
         int(call.turn_over),
         *limits,
+        call.next_items,
+        call.next_bytes,
         int(call.continuation is not None),
         call.continuation or b"",
         len(call.frames),

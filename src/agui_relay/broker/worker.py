@@ -9,7 +9,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faststream import AckPolicy, FastStream
 from faststream.redis import StreamSub
@@ -21,7 +21,7 @@ from agui_relay.broker.faults import is_transient
 from agui_relay.broker.keys import GROUP, PartitionKeys, RunKeys
 from agui_relay.broker.reading import Contact, ReadyStreamBroker, ReadyStreamReader
 from agui_relay.broker.rounds import Rounds
-from agui_relay.broker.scripts import ensure_group
+from agui_relay.broker.scripts import Fetched, ensure_group, inline
 from agui_relay.broker.settings import milliseconds
 
 if TYPE_CHECKING:
@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("agui_relay.worker")
 
 _READ_BLOCK_MS = 1000
+
+
+class _Entry(NamedTuple):
+    """A ready entry, its run, and what it carries of it."""
+
+    id: bytes
+    run_id: str
+    inline: Fetched | None
 
 
 class Worker:
@@ -105,7 +113,7 @@ class Worker:
             stream=stream, ack_policy=AckPolicy.MANUAL, parser=_parse, decoder=_decode, title=f"{keys.ready}:{consumer}"
         )
 
-        async def handle(entries: Sequence[tuple[bytes, str]]) -> None:
+        async def handle(entries: Sequence[_Entry]) -> None:
             await self._handle(entries, claimed=claim)
 
         subscriber(handle)
@@ -140,16 +148,18 @@ class Worker:
             if await ensure_group(self._relay.client, keys):
                 _log.info("made the consumer group of %s", keys.ready)
 
-    async def _handle(self, entries: Sequence[tuple[bytes, str]], *, claimed: bool) -> None:
+    async def _handle(self, entries: Sequence[_Entry], *, claimed: bool) -> None:
         """Drain the runs of ready entries; wait out a server that cannot be reached, the entries stay ours."""
         settings = self._settings
-        runs = {entry: RunKeys(settings.namespace, run_id, settings.partitions) for entry, run_id in entries}
+        runs = {entry.id: RunKeys(settings.namespace, entry.run_id, settings.partitions) for entry in entries}
+        # What a claimed entry carries was most likely projected by whoever had it before.
+        carried = {} if claimed else {entry.id: entry.inline for entry in entries if entry.inline is not None}
         self._held.update(runs)
         try:
             while True:
                 try:
                     deliveries = await self._deliveries(runs) if claimed else None
-                    await self.rounds.drain(runs, deliveries)
+                    await self.rounds.drain(runs, inline=carried, deliveries=deliveries)
                     self.contact.answered()
                     return
                 except (RedisError, OSError) as error:
@@ -234,10 +244,10 @@ async def _parse(message: Any) -> RedisBatchStreamMessage:
     return RedisBatchStreamMessage(raw_message=message, body=message["data"], consumer=nobody, group=GROUP)
 
 
-async def _decode(message: RedisBatchStreamMessage) -> list[tuple[bytes, str]]:
+async def _decode(message: RedisBatchStreamMessage) -> list[_Entry]:
     raw = message.raw_message
     return [
-        (entry, data[b"__data__"].decode())
-        for entry, data in zip(raw["message_ids"], raw["data"], strict=True)
-        if b"__data__" in data
+        _Entry(entry, fields[b"__data__"].decode(), inline(fields))
+        for entry, fields in zip(raw["message_ids"], raw["data"], strict=True)
+        if b"__data__" in fields
     ]

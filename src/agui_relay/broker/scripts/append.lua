@@ -5,6 +5,9 @@
          8 bound of unread bytes  9 thread id  10 number of items n
          then n times: source run id, sequence, outcome ('' unless it is the run's terminal item), item
 
+  The ready entry of a run that had nothing unread carries a small append itself, with what a worker must know beside
+  it, so that a worker that still has the continuation needs no fetch.
+
   An item whose sequence is not above the last one stored for its source run is a repeat and is skipped.
 
   Returns
@@ -15,10 +18,14 @@
     {'fenced', status}                      the token is not, or no longer, the run's
     {'gone'}
 ]]
+-- Larger ones would only fill the ready stream.
+local INLINE_BYTES = 16384
+
 local token, known, lease, kept = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local bound, thread, count = tonumber(ARGV[8]), ARGV[9], tonumber(ARGV[10])
 
-local state = redis.call('HMGET', STATE, 'epoch', 'token', 'status', 'last', 'cursor', 'unread', 'ready', 'thread')
+local state = redis.call('HMGET', STATE, 'epoch', 'token', 'status', 'last', 'cursor', 'unread', 'ready', 'thread',
+  'version', 'position')
 if not state[1] then
   return { 'gone' }
 end
@@ -80,7 +87,15 @@ end
 if status == 'live' then
   expire_at(time + kept)
 end
-if last > cursor then
+local read_before = last - #fresh == cursor
+if #fresh > 0 and read_before and not state[7] and bytes <= INLINE_BYTES then
+  local items = {}
+  for index, at in ipairs(fresh) do
+    items[index] = ARGV[at]
+  end
+  queue('epoch', state[1], 'cursor', cursor, 'position', state[10], 'version', state[9],
+    'thread', state[8] ~= '' and state[8] or thread, 'items', table.concat(items, '\n'))
+elseif last > cursor then
   ensure_queued(state[7])
 end
 return { 'ok', last, #fresh }

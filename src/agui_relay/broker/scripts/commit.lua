@@ -4,19 +4,21 @@
   ARGV   4 the worker's ready entry  5 epoch  6 cursor that was read  7 new cursor  8 bytes of the items between
          9 '1' when the run's turn is over  10 ms an ended run is kept  11 bound of announced bytes x subscriptions
          12 bytes of the frame log that are kept  13 bytes of items behind the cursor, and of rejected ones, that are
-         14 '1' when 15 is a new continuation, else '0'  15 continuation
-         16 number of frames f  17 number of rejected items r  18 number of views v
+         14 most of the next items to return, 0 for none  15 most bytes of them
+         16 '1' when 17 is a new continuation, else '0'  17 continuation
+         18 number of frames f  19 number of rejected items r  20 number of views v
          then f times: frame, meta;  r times: ordinal, error, item;  v times: view, announced lines ('' = read the log)
 
   Returns
-    {'ok', position, items left, status, subscriptions}
+    {'ok', position, items left, status, subscriptions, next item ...}
+                                            the next items save a fetch; only while the worker's entry holds the run
     {'stale'}                               the cursor or the epoch is not what was read: nothing stored
     {'gone'}
 ]]
 local entry, epoch, from, to = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local consumed, turn_over, kept, fanout = tonumber(ARGV[8]), ARGV[9] == '1', tonumber(ARGV[10]), tonumber(ARGV[11])
 local log_bound, items_bound = tonumber(ARGV[12]), tonumber(ARGV[13])
-local frames, rejected, views = tonumber(ARGV[16]), tonumber(ARGV[17]), tonumber(ARGV[18])
+local frames, rejected, views = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20])
 
 local state = redis.call('HMGET', STATE, 'epoch', 'cursor', 'position', 'last', 'ready', 'unread', 'status', 'outcome',
   'log', 'kept', 'aside')
@@ -32,7 +34,7 @@ if state[1] ~= epoch or tonumber(state[2]) ~= from or to > last then
   return { 'stale' }
 end
 
-local at = 19
+local at = 21
 local log, kept_items, aside = tonumber(state[9] or 0), tonumber(state[10] or 0) + consumed, tonumber(state[11] or 0)
 for index = 1, frames do
   log = log + #ARGV[at]
@@ -54,10 +56,11 @@ local head = position + frames
 log = trim(FRAMES, log, log_bound, head, function(row) return string.byte(row[2][4]) % 2 == 1 end)
 kept_items = trim(ITEMS, kept_items, items_bound, to, function() return true end)
 aside = trim(REJECTED, aside, items_bound, last, function() return true end)
-redis.call('HSET', STATE, 'cursor', to, 'position', head, 'unread', whole(math.max(0, tonumber(state[6]) - consumed)),
+local unread = math.max(0, tonumber(state[6]) - consumed)
+redis.call('HSET', STATE, 'cursor', to, 'position', head, 'unread', whole(unread),
   'log', whole(log), 'kept', whole(kept_items), 'aside', whole(aside))
-if ARGV[14] == '1' then
-  redis.call('HSET', STATE, 'continuation', ARGV[15])
+if ARGV[16] == '1' then
+  redis.call('HSET', STATE, 'continuation', ARGV[17])
   redis.call('HINCRBY', STATE, 'version', 1)
 end
 
@@ -91,4 +94,8 @@ if frames > 0 or status ~= state[7] then
   end
   listeners = to_subscriptions(function(view) return bodies[view] or header end)
 end
-return { 'ok', head, last - to, status, listeners }
+local reply = { 'ok', head, last - to, status, listeners }
+if ready == entry and not turn_over then
+  read_items(reply, to, last, unread, tonumber(ARGV[14]), tonumber(ARGV[15]))
+end
+return reply

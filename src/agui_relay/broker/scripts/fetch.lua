@@ -38,30 +38,7 @@ if cached ~= epoch .. ':' .. state[4] then
   reply[6] = redis.call('HGET', STATE, 'continuation') or ''
 end
 
--- One read when all that is unread fits, else small ones: a script must not build what it will not send.
-local step = (tonumber(state[8]) <= limit) and most or 8
-local next, bytes, done = cursor + 1, 0, false
-while not done do
-  local rows = redis.call('XRANGE', ITEMS, whole(next) .. '-0', '+', 'COUNT', math.min(step, most - (next - cursor - 1)))
-  for _, row in ipairs(rows) do
-    local item = row[2][2]
-    if row[1] ~= whole(next) .. '-0' then
-      remove()
-      return { 'lost' }
-    end
-    bytes = bytes + #item
-    if next > cursor + 1 and bytes > limit then
-      done = true
-      break
-    end
-    reply[#reply + 1] = item
-    next = next + 1
-  end
-  if #rows == 0 or next > last or next - cursor > most then
-    done = true
-  end
-end
-if next == cursor + 1 then
+if read_items(reply, cursor, last, tonumber(state[8]), most, limit) == 0 then
   remove()
   return { 'lost' }
 end

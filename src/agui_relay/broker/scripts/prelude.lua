@@ -42,9 +42,33 @@ local function settle(entry)
   redis.call('XDEL', READY, entry)
 end
 
-local function queue()
-  local entry = redis.call('XADD', READY, '*', '__data__', RUN)
+local function queue(...)
+  local entry = redis.call('XADD', READY, '*', '__data__', RUN, ...)
   redis.call('HSET', STATE, 'ready', entry)
+end
+
+-- Append the items behind `cursor` to `reply`: at most `most`, and `limit` bytes, but at least one.
+-- Return how many; 0 when they are not there.
+local function read_items(reply, cursor, last, unread, most, limit)
+  -- One read when all that is unread fits, else small ones: a script must not build what it will not send.
+  local step = (unread <= limit) and most or 8
+  local next, bytes = cursor + 1, 0
+  while next <= last and next - cursor <= most do
+    local rows = redis.call('XRANGE', ITEMS, whole(next) .. '-0', '+', 'COUNT', math.min(step, most - (next - cursor - 1)))
+    if #rows == 0 then
+      break
+    end
+    for _, row in ipairs(rows) do
+      local item = row[2][2]
+      bytes = bytes + #item
+      if row[1] ~= whole(next) .. '-0' or (next > cursor + 1 and bytes > limit) then
+        return next - cursor - 1
+      end
+      reply[#reply + 1] = item
+      next = next + 1
+    end
+  end
+  return next - cursor - 1
 end
 
 -- Drop the oldest rows of a stream once its `size` bytes (of first fields) are above `bound`; return the bytes left.
