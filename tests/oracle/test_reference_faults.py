@@ -152,7 +152,7 @@ class Holder:
         Holder(Opaque()),
         {"set": {Opaque()}},
     ],
-    ids=repr,
+    ids=["nan", "infinity", "object", "object inside", "cycle", "cycle inside", "deep", "record", "set"],
 )
 def test_results_without_json_form_still_answer_their_call(observe: Stream, content: Any) -> None:
     observe(ai.PartEndEvent(index=0, part=CALL))
