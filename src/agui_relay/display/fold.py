@@ -1,0 +1,272 @@
+"""The fold as its users have it: events in, items out; to be saved at any moment, and to go on from there.
+
+A batch is read before anything is changed, so that a refused one leaves no trace.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from agui_relay.display.changes import AppendChange, Change, SetChange
+from agui_relay.display.continuation import DisplayContinuation, DisplaySnapshot, StreamedArguments
+from agui_relay.display.folding import Folding, Held
+from agui_relay.display.items import DisplayError, Item, ItemRef, Observed, StreamPosition
+from agui_relay.display.memory import MemorySource
+from agui_relay.display.reading import GROWTHS, Message, Step
+from agui_relay.display.records import Mark, Record, observed, reference, stream_id
+from agui_relay.display.source import Processor, Source, failed_call
+from agui_relay.display.values import Json, Streamed, clean, frozen, size, thawed
+from agui_relay.framing.fragments import CustomEventAssembler
+
+_decode = msgspec.json.Decoder().decode
+
+
+class DisplayFold(Folding):
+    """Folds the events of one run into items, one attempt after the other.
+
+    Attributes:
+        items: The items by id. See :class:`agui_relay.display.records.Items`.
+        changed: The ids of items that changed. Whoever publishes them live may clear it.
+        sequence: How many events of this attempt were folded; fragments count.
+        next: The ordinal of the next new item.
+
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        items: Sequence[Item] = (),
+        *,
+        attempt: int = 0,
+        first: int = 1,
+        full_content: bool = False,
+        retain_content: bool = False,
+        processor: Processor | None = None,
+        continuation: DisplayContinuation | None = None,
+    ) -> None:
+        """Begin an attempt, or go on from a continuation.
+
+        Args:
+            run_id: The run on display. Items are named after it.
+            items: What is on display already.
+            attempt: Counts the attempts at this run; positions begin with it.
+            first: The ordinal of the first of ``items``.
+            full_content: Nothing is cut, and no observation of a single delta or part is shown: for people at work.
+            retain_content: Nothing is cut, everything is shown: for a host that stores whole values.
+            processor: Sees each event of :meth:`events` first, as in ``HarnessAguiStreamObserver``.
+            continuation: What an earlier fold of the same run, attempt and ``full_content`` exported.
+
+        Raises:
+            ValueError: the continuation is that of another run, attempt or ``full_content``.
+
+        """
+        super().__init__(run_id, items, attempt, first, full_content=full_content, retain_content=retain_content)
+        if continuation is not None:
+            self._resume(continuation)
+        observer = None if continuation is None else continuation.observer
+        self._source = Source(processor, observer, bounded=not (full_content or retain_content))
+
+    def _resume(self, state: DisplayContinuation) -> None:
+        expected = (self.run_id, self.attempt, self.full_content)
+        got = (state.run_id, state.position.attempt, state.full_content)
+        if got != expected:
+            raise ValueError(
+                f"expected the continuation of run, attempt and full_content {expected!r}, got that of {got!r}"
+            )
+        self.next, self.sequence = state.next_ordinal, state.position.sequence
+        self.response_groups, self.memory_sources = dict(state.response_groups), dict(state.memory_sources)
+        self.assembler = CustomEventAssembler.restore(state.fragments)
+        held = state.arguments
+        record = None if held is None else self._records.by_id.get(held.key)
+        if held is None or record is None:
+            return
+        value = record.content.get("value")
+        thread_id, run_id, event = held.stream
+        self._held = Held(held.key, (thread_id, run_id, thawed(frozen(event))), held.sequence, size(thawed(value)))
+        if type(value) is Json and (streamed := Streamed.of(value.data)) is not None:
+            record.content["value"] = streamed
+
+    @classmethod
+    def restore(cls, snapshot: DisplaySnapshot, *, processor: Processor | None = None) -> "DisplayFold":
+        """Return a fold that goes on from a snapshot, with the same policies. It needs the same processor."""
+        state = snapshot.continuation
+        return cls(
+            state.run_id,
+            snapshot.items,
+            attempt=state.position.attempt,
+            full_content=state.full_content,
+            retain_content=state.retain_content,
+            processor=processor,
+            continuation=state,
+        )
+
+    @property
+    def position(self) -> StreamPosition:
+        """The place of the latest event."""
+        return StreamPosition(attempt=self.attempt, sequence=self.sequence)
+
+    def events(self, source: Any) -> list[dict[str, Any]]:
+        """Return the AG-UI events of one ``HarnessItem`` or live item, as the JSON that the stream carries.
+
+        Raises:
+            TypeError: it is no item.
+            AguiObservationError: the item is refused. Nothing has changed.
+
+        """
+        return self._source.events(source)
+
+    def fold(self, events: Sequence[dict[str, Any]], source: Any = None) -> list[Observed]:
+        """Give each event its place and fold it, all or none.
+
+        Args:
+            events: AG-UI events as JSON mappings.
+            source: The item they came from. When it is a tool result that failed, was denied or has to be tried again,
+                its call fails with the text that says why.
+
+        Raises:
+            DisplayError: something is no AG-UI event, or has no JSON form. Nothing has changed.
+
+        """
+        failed = failed_call(source) if source is not None and events else None
+        if failed is None and len(events) == 1 and (alone := self._fold_growth(events[0])) is not None:
+            return [alone]
+        if len(events) == 1:
+            step = self._read(events[0])
+            seen = [self._fold_step(events[0], step)]
+        else:
+            steps = [self._read(payload) for payload in events]
+            seen = list(map(self._fold_step, events, steps))
+            step = steps[-1] if steps else None
+        if failed is not None and step is not None and (record := self._fail(step, *failed)) is not None:
+            seen[-1] = observed(self.sequence, events[-1], reference(record))
+        return seen
+
+    def _fold_step(self, payload: dict[str, Any], step: Step | None) -> Observed:
+        self.sequence = sequence = self.sequence + 1
+        record = None if step is None else self._apply(step)
+        if record is None:
+            return observed(sequence, payload, None)
+        item = record.ref or reference(record)
+        if type(step) is Message and step.type == "TEXT_MESSAGE_END":
+            item = _with_sources(item, record)
+        return observed(sequence, payload, item)
+
+    def _fold_growth(self, payload: dict[str, Any]) -> Observed | None:
+        """Fold an event that appends to what is there, without the detour of a step; else None, and nothing is changed.
+
+        Whole streams are folded one such event after the other.
+        """
+        event_type = payload.get("type") if type(payload) is dict else None
+        means = GROWTHS.get(event_type) if type(event_type) is str else None
+        if means is None:
+            return None
+        kind, id_field, field = means
+        own_id, text, child = payload.get(id_field), payload.get("delta"), payload.get("subagentRunId")
+        known = 4 if "timestamp" in payload else 3
+        if type(own_id) is not str or type(text) is not str:
+            return None
+        key = own_id
+        if child is not None:
+            if type(child) is not str or child == "":
+                return None
+            known += 1
+            key = f"{child}:{own_id}"
+        if len(payload) != known:
+            return None
+        self.sequence = sequence = self.sequence + 1
+        record = self._grow(kind, key, child, field, text if text.isascii() else clean(text))
+        if record is None:
+            self.sequence = sequence - 1
+            return None
+        return observed(sequence, payload, record.ref or reference(record))
+
+    def fold_frames(self, frames: Iterable[bytes]) -> None:
+        """Fold encoded frames, all or none, for who needs the display only: a worker that makes a checkpoint.
+
+        Raises:
+            DisplayError: something is no AG-UI event. Nothing has changed.
+
+        """
+        try:
+            payloads = [_decode(frame) for frame in frames]
+        except msgspec.MsgspecError as error:
+            raise DisplayError(f"expected the JSON of an event: {error}") from error
+        steps = [self._read(payload, trusted=True) for payload in payloads]
+        for step in steps:
+            self.sequence += 1
+            if step is not None:
+                self._apply(step)
+
+    def export(self) -> DisplaySnapshot:
+        """Return all items and the continuation, sharing nothing. What is open stays open, in both."""
+        items = [record.item(self.attempt) for record in self._records.by_id.values()]
+        return DisplaySnapshot(items=items, continuation=self.export_continuation())
+
+    def capture_delta(self) -> DisplaySnapshot:
+        """Return the items that changed since the last call, and the continuation: the next part of a checkpoint.
+
+        Clearing ``changed`` has no part in this. After a restore, all items count as changed.
+        """
+        records = [record for key in self._unsaved if (record := self._records.by_id.get(key)) is not None]
+        for record in records:
+            record.saved = True
+        records.sort(key=lambda record: record.ordinal)
+        snapshot = DisplaySnapshot(
+            items=[record.item(self.attempt) for record in records], continuation=self.export_continuation()
+        )
+        self._unsaved.clear()
+        return snapshot
+
+    def export_continuation(self) -> DisplayContinuation:
+        """Return what a fold needs to go on, besides the items."""
+        held = self._held
+        arguments = None
+        if held is not None and held.sequence == self.sequence and held.key in self._records.by_id:
+            arguments = StreamedArguments(key=held.key, stream=held.stream, sequence=held.sequence)
+        return DisplayContinuation(
+            run_id=self.run_id,
+            position=self.position,
+            next_ordinal=self.next,
+            full_content=self.full_content,
+            retain_content=self.retain_content,
+            response_groups=dict(self.response_groups),
+            memory_sources=dict(self.memory_sources),
+            arguments=arguments,
+            fragments=self.assembler.export(),
+            observer=self._source.export(),
+        )
+
+    def take_changes(self) -> list[Change]:
+        """Return what changed since the last call: for a text that only grew, the rest of it; else the whole item.
+
+        In the order of ordinals. A snapshot from the moment of the last call (or, before the first, the items that the
+        fold began with) and these changes are the items as they stand.
+        """
+        changes: list[Change] = []
+        touched = [record for key in self._touched if (record := self._records.by_id.get(key)) is not None]
+        touched.sort(key=lambda record: record.ordinal)
+        for record in touched:
+            mark = record.mark
+            record.mark = None
+            if type(mark) is not Mark:
+                changes.append(SetChange(item=record.item(self.attempt)))
+                continue
+            changes.append(
+                AppendChange(
+                    id=record.id,
+                    field="text" if mark.field == "text" else "arguments",
+                    delta=record.text(mark.field).tail(mark.length),
+                    after_stream_id=stream_id(mark.after, self.attempt),
+                    stream_id=stream_id(record.last, self.attempt),
+                )
+            )
+        self._touched.clear()
+        return changes
+
+
+def _with_sources(item: ItemRef, record: Record) -> ItemRef:
+    sources = thawed(record.content.get("memory_sources"))
+    if not isinstance(sources, list):
+        return item
+    return item.model_copy(update={"memory_sources": tuple(map(MemorySource.model_validate, sources))})

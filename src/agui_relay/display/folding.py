@@ -1,0 +1,360 @@
+"""What each step changes: which item it is about, what becomes of its content and its state. Nothing here can fail.
+
+The work for a step depends neither on the length of what it continues nor on the number of items: text is collected in
+pieces, and an `Item` is only made when somebody asks for it.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from agui_relay.display.items import (
+    MAX_FIELD_CHARS,
+    MAX_OBSERVATION_BYTES,
+    DisplayError,
+    Item,
+    ItemKind,
+    ItemState,
+    item_id,
+)
+from agui_relay.display.memory import MemorySource
+from agui_relay.display.reading import (
+    PART_DELTA,
+    Delta,
+    Fragment,
+    Input,
+    Lifecycle,
+    Message,
+    Observation,
+    Reader,
+    Step,
+    Stream,
+    ToolFact,
+)
+from agui_relay.display.records import Items, Mark, Record, Records, Time
+from agui_relay.display.source import fitting
+from agui_relay.display.values import OMITTED, Json, Streamed, Text, Value, encoded, frozen, size
+from agui_relay.framing.fragments import CustomEventAssembler
+
+SCOPES_KEPT = 256
+"""Response groups and memory sources are kept for so many runs: the root, and the children heard of last."""
+
+_ROOT = "root"
+_ENDS = frozenset({"TEXT_MESSAGE_END", "REASONING_MESSAGE_END", "TOOL_CALL_RESULT"})
+_UNBOUNDED = 2**63 - 1
+
+_decode_parts = msgspec.json.Decoder(list[Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Held:
+    """The observation that streamed arguments are collected in, while nothing else comes between them."""
+
+    __slots__ = ("key", "sequence", "size", "stream")
+
+    def __init__(self, key: str, stream: Stream, sequence: int, size: int) -> None:
+        self.key = key
+        self.stream = stream
+        self.sequence = sequence
+        self.size = size
+        """The bytes of the observation's value as JSON, with all its arguments."""
+
+
+class Folding:
+    """The items of one run and what is known between two events."""
+
+    def __init__(
+        self, run_id: str, items: Sequence[Item], attempt: int, first: int, *, full_content: bool, retain_content: bool
+    ) -> None:
+        self.run_id, self.attempt = run_id, attempt
+        self.full_content, self.retain_content = full_content, retain_content
+        self.sequence = 0
+        self.next = first + len(items)
+        self.response_groups: dict[str, str] = {}
+        self.memory_sources: dict[str, tuple[MemorySource, ...]] = {}
+        self.assembler = CustomEventAssembler()
+        self._records = Records()
+        self._named = self._records.by_key
+        for item in items:
+            self._records.put(Record.of(item))
+        self.items = Items(self._records, attempt)
+        self.changed: set[str] = set(self._records.by_id)
+        self._unsaved: set[str] = set(self.changed)
+        for record in self._records.by_id.values():
+            record.saved = False
+        self._touched: set[str] = set()
+        self._reader = Reader()
+        self._read = self._reader.read
+        self._held: Held | None = None
+        self._whole = full_content or retain_content
+        self._limit = _UNBOUNDED if self._whole else MAX_FIELD_CHARS
+
+    def _apply(self, step: Step) -> Record | None:
+        kind = type(step)
+        if kind is Message:
+            return self._message(step)  # type: ignore[arg-type]
+        if kind is Delta:
+            return self._delta(step)  # type: ignore[arg-type]
+        if isinstance(step, Observation):
+            return self._observation(step)
+        if isinstance(step, ToolFact):
+            return self._tool_fact(step)
+        if isinstance(step, Input):
+            return self._input(step)
+        if isinstance(step, Fragment):
+            return self._fragment(step)
+        assert isinstance(step, Lifecycle)
+        if step.ends:
+            self._interrupt_children()
+        return self._settle(self._observed(step.at), "completed", step.at, step.content)
+
+    def _message(self, step: Message) -> Record:
+        if step.field is not None and step.copied is None:
+            record = self._grow(step.kind, step.key, step.child, step.field, step.text)
+            if record is not None:
+                return record
+        return self._message_change(step)
+
+    def _grow(self, kind: ItemKind, key: str, child: str | None, field: str, text: str) -> Record | None:
+        """Lengthen a field, if that is all there is to do. Most events do nothing else."""
+        record = self._named[kind].get(key)
+        if record is None or record.state != "in_progress" or record.refs:
+            return None
+        content = record.content
+        if "responseGroup" not in content and (child or _ROOT) in self.response_groups:
+            return None
+        held = content.get(field)
+        if type(held) is not Text:
+            held = record.text(field)
+        length = held.length
+        grown = length + len(text)
+        if grown <= self._limit:
+            held.pieces.append(text)
+            held.length = grown
+        elif "truncated" in content:
+            held.append(text, self._limit)
+        else:
+            return None
+        mark = record.mark
+        if mark is None:
+            record.mark = Mark(record.last, field, length)
+            self._touched.add(record.id)
+        elif mark is not True and mark.field != field:  # type: ignore[union-attr]
+            record.mark = True
+        if record.saved:
+            record.saved = False
+            self._unsaved.add(record.id)
+        record.last = self.sequence
+        record.made = None
+        self.changed.add(record.id)
+        return record
+
+    def _message_change(self, step: Message) -> Record:
+        record = self._named[step.kind].get(step.key) or self._open(step.kind, step.key, step.at)
+        content, copied, field = record.content, step.copied, step.field
+        if copied is not None:
+            content.update(copied)
+        elif not content:
+            content[step.id_field] = step.id
+            if step.child is not None:
+                content["subagentRunId"] = step.child
+        scope = step.child or _ROOT
+        self._group(content, scope)
+        if field is not None:
+            if record.text(field).append(step.text, self._limit):
+                content["truncated"] = True
+            return self._settle(record, record.state, step.at)
+        state = record.state
+        kind = step.type
+        if kind == "TEXT_MESSAGE_END" and content.get("role") == "assistant":
+            sources = self.memory_sources.get(scope)
+            if sources is not None:
+                content["memory_sources"] = frozen([source.model_dump(mode="json") for source in sources])
+        elif kind == "TOOL_CALL_END":
+            content["arguments_complete"] = True
+        elif kind == "REASONING_ENCRYPTED_VALUE":
+            content["encrypted_value"] = step.value
+        elif kind == "TOOL_CALL_RESULT":
+            self._result(content, step.value)
+        return self._settle(record, "completed" if kind in _ENDS else state, step.at)
+
+    def _result(self, content: dict[str, Value], value: Value) -> None:
+        if type(value) is not Json:
+            self._bounded(content, "result", str(value))
+            return
+        if not self._whole and len(value.data) > MAX_FIELD_CHARS:
+            value = Json(_encode(fitting(_decode_parts(value.data))))
+            content["truncated"] = True
+        content["result_parts"] = value
+
+    def _delta(self, step: Delta) -> Record | None:
+        if self.full_content:
+            return None
+        held = self._held
+        if held is not None and held.sequence == self.sequence - 1 and held.stream == step.stream:
+            record = self._records.by_id.get(held.key)
+            if record is not None:
+                held.sequence = self.sequence
+                value = record.content.get("value")
+                if type(value) is Streamed:
+                    # Characters are escaped one by one: the value grows by those of the text.
+                    held.size += len(_encode(step.text)) - 2
+                    value.text.pieces.append(step.text)
+                    if held.size > MAX_OBSERVATION_BYTES and not self.retain_content:
+                        record.content["value"] = OMITTED
+                if step.about is not None:
+                    record.content.update(step.about)
+                return self._repeated(record)
+        data = encoded(step.value, trusted=True) if step.data is None else step.data
+        small = len(data) <= MAX_OBSERVATION_BYTES or self.retain_content
+        record = self._observed(step.at)
+        self._held = Held(record.id, step.stream, self.sequence, len(data))
+        content: dict[str, Value] = {"name": PART_DELTA, "value": (Streamed.of(data) if small else None) or OMITTED}
+        if step.about is not None:
+            content.update(step.about)
+        return self._settle(record, "completed", step.at, content)
+
+    def _fragment(self, step: Fragment) -> Record | None:
+        complete = self.assembler.accept(step.payload)
+        if complete is None:
+            return None
+        try:
+            whole = self._read(complete, trusted=True)
+        except DisplayError:
+            self.assembler.gap = True
+            return None
+        if isinstance(whole, Delta):
+            # It came in pieces: it neither continues an observation nor is it continued.
+            value = frozen(whole.value, trusted=True)
+            whole = Observation(whole.at, whole.child, PART_DELTA, value, whole.about or {}, streamed=True)
+        return None if whole is None or isinstance(whole, Fragment) else self._apply(whole)
+
+    def _observation(self, step: Observation) -> Record | None:
+        scope = step.child or _ROOT
+        if step.starts_response:
+            _keep(self.response_groups, scope, f"{self.run_id}:{self.attempt}:{self.sequence}")
+        if step.sources is not None:
+            kinds = {source.kind for source in step.sources}
+            kept = tuple(source for source in self.memory_sources.get(scope, ()) if source.kind not in kinds)
+            _keep(self.memory_sources, scope, (*kept, *step.sources))
+        if self.full_content and step.streamed:
+            return None
+        shown = self.retain_content or (self.full_content and step.summary)
+        value = step.value if shown or size(step.value) <= MAX_OBSERVATION_BYTES else OMITTED
+        content: dict[str, Value] = {"name": step.name, "value": value, **step.about}
+        return self._settle(self._observed(step.at), "completed", step.at, content)
+
+    def _input(self, step: Input) -> Record:
+        record = self._open("text_message", step.key, step.at)
+        content = step.content
+        if step.text is not None:
+            self._bounded(content, "text", step.text)
+        return self._settle(record, "completed", step.at, content)
+
+    def _tool_fact(self, step: ToolFact) -> Record:
+        record = self._open("tool_call", step.key, step.at)
+        content = record.content
+        content.update(step.about)
+        self._group(content, step.child or _ROOT)
+        if step.arguments is not None:
+            self._bounded(content, "arguments", step.arguments)
+        if step.result is not UNSET:
+            if self._whole or size(step.result) <= MAX_FIELD_CHARS:
+                content["value"] = step.result
+            else:
+                content["truncated"] = True
+        content.update(step.facts)
+        return self._settle(record, step.state or record.state, step.at)
+
+    def _fail(self, last: Step, call_id: str, message: str) -> Record | None:
+        """Let a call fail, if it is on display. The latest step tells whose it is, and when."""
+        record = self._find("tool_call", f"{last.child}:{call_id}" if last.child else call_id)
+        if record is None:
+            return None
+        record.content["failure"] = frozen({"code": "tool_failed", "message": message})
+        return self._settle(record, "failed", last.at)
+
+    def _interrupt_children(self) -> None:
+        """Mark what children had begun when the run ended: it will not end any more."""
+        for record in list(self._records.open_children.values()):
+            self._settle(record, "interrupted", record.started)
+
+    def _group(self, content: dict[str, Value], scope: str) -> None:
+        """Put an item into the response that its run is giving, unless it is in one."""
+        if "responseGroup" not in content and (group := self.response_groups.get(scope)) is not None:
+            content["responseGroup"] = group
+
+    def _bounded(self, content: dict[str, Value], field: str, text: str) -> None:
+        held = Text()
+        if held.append(text, self._limit):
+            content["truncated"] = True
+        content[field] = held
+
+    # Items
+
+    def _find(self, kind: ItemKind, key: str) -> Record | None:
+        record = self._named[kind].get(key)
+        if record is None:
+            record = self._records.by_id.get(item_id(self.run_id, kind, key))
+        return record
+
+    def _open(self, kind: ItemKind, key: str, at: Time) -> Record:
+        """Return the record of an item that a source names; a new one, without content, when it was not there."""
+        record = self._named[kind].get(key)
+        if record is None:
+            own_id = item_id(self.run_id, kind, key)
+            record = self._records.by_id.get(own_id) or self._add(own_id, kind, at)
+            record.key = key
+            self._named[kind][key] = record
+        return record
+
+    def _observed(self, at: Time) -> Record:
+        key = item_id(self.run_id, "observation", f"{self.attempt}:{self.sequence}")
+        return self._records.by_id.get(key) or self._add(key, "observation", at)
+
+    def _add(self, key: str, kind: ItemKind, at: Time) -> Record:
+        record = Record(key, kind, self.next, self.sequence, at)
+        self.next += 1
+        self._records.by_id[key] = record
+        return record
+
+    def _repeated(self, record: Record) -> Record:
+        """Note that an item has other content, and stands as it stood."""
+        key = record.id
+        if record.mark is not True:
+            record.mark = True
+            self._touched.add(key)
+        if record.saved:
+            record.saved = False
+            self._unsaved.add(key)
+        record.last = self.sequence
+        record.made = None
+        self.changed.add(key)
+        return record
+
+    def _settle(self, record: Record, state: ItemState, at: Time, content: dict[str, Value] | None = None) -> Record:
+        """Note how an item stands after a change."""
+        key = record.id
+        if content is not None:
+            record.content = content
+        if record.child:
+            if state == "in_progress":
+                self._records.open_children[key] = record
+            else:
+                self._records.open_children.pop(key, None)
+        record.state = state
+        record.ended = at if state in ("completed", "failed") else None
+        record.ref = None
+        if record.refs:
+            # They stood for the content as it was.
+            record.refs = {}
+        return self._repeated(record)
+
+
+def _keep[ValueT](known: dict[str, ValueT], scope: str, value: ValueT) -> None:
+    """Note the latest value of a run, and give up the run that was heard of longest ago when there are too many."""
+    known.pop(scope, None)
+    known[scope] = value
+    if len(known) > SCOPES_KEPT:
+        del known[next(other for other in known if other != _ROOT)]
