@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, Self
 
-from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis, RedisCluster
 from redis.exceptions import RedisError
 
+from agui_relay.broker.cluster import ClusterClient, cluster_client, is_cluster, primaries
+from agui_relay.broker.cluster_hub import ClusterHub
 from agui_relay.broker.errors import RelayError
-from agui_relay.broker.hub import Hub
+from agui_relay.broker.hub import Channels, Hub
 from agui_relay.broker.inspection import RejectedItem, RunInfo, rejected_items, run_info, run_infos
 from agui_relay.broker.keys import RunKeys, check_id, config_key
 from agui_relay.broker.publisher import Publisher
@@ -30,30 +32,38 @@ class Relay:
     """A Redis that runs are carried through.
 
     Use it as an async context manager; entering it again inside counts, and the last one to leave closes. `url` is
-    `redis://`, `rediss://` or `unix://`. Give `client`, an existing `redis.asyncio.Redis` that does not decode
-    responses, to use its connections; it is never closed here.
+    `redis://`, `rediss://` or `unix://`; when the server belongs to a Redis Cluster, all of the cluster is used. Give
+    `client`, an existing `redis.asyncio.Redis` that does not decode responses, to use its connections; it is never
+    closed here. Of a `redis.asyncio.RedisCluster` only the settings are used.
+
+    Raises on entering: RelayError when another process of the namespace is set to another number of partitions, or
+    when the server belongs to a cluster and neither the URL nor the client can reach all of it. redis-py's errors.
     """
 
     def __init__(
-        self, url: str | None = None, *, settings: RelaySettings | None = None, client: Redis | None = None
+        self,
+        url: str | None = None,
+        *,
+        settings: RelaySettings | None = None,
+        client: Redis | RedisCluster | None = None,
     ) -> None:
         if (url is None) == (client is None):
             raise ValueError("give either a Redis URL or an existing client")
-        if client is not None and client.connection_pool.connection_kwargs.get("decode_responses"):
+        if client is not None and client.get_connection_kwargs().get("decode_responses"):
             raise ValueError("the client must not decode responses: make it with decode_responses=False")
         self.url = url or "redis://client"
         """Where Redis is."""
         self.settings = settings or RelaySettings()
         """The limits and times in force."""
         self._given = client
-        self._client: Redis | None = client
+        self._client: Redis | ClusterClient | None = None
         self._scripts: Scripts | None = None
-        self._hub: Hub | None = None
+        self._hub: Channels | None = None
         self._entered = 0
 
     @property
     def client(self) -> Any:
-        """The `redis.asyncio.Redis` for ordinary commands, its replies bytes; only inside the relay's block."""
+        """The redis-py client for ordinary commands, its replies bytes; only inside the relay's block."""
         if self._client is None:
             raise RuntimeError("the relay is not open: use it inside `async with relay:`")
         return self._client
@@ -70,11 +80,14 @@ class Relay:
         if self._entered > 1:
             return self
         try:
-            if self._given is None:
-                self._client = Redis.from_pool(self.connections())
+            client = self._client = await self._connect()
             await self._agree()
-            self._scripts = Scripts(self.client)
-            self._hub = Hub(Redis.from_pool(self.connections(blocking_for=None)))
+            self._scripts = Scripts(client, cluster=isinstance(client, ClusterClient))
+            self._hub = (
+                ClusterHub(client)
+                if isinstance(client, ClusterClient)
+                else Hub(Redis.from_pool(self.connections(blocking_for=None)))
+            )
         except BaseException:
             self._entered -= 1
             await self._close()
@@ -90,23 +103,47 @@ class Relay:
 
     async def _close(self) -> None:
         hub, self._hub = self._hub, None
-        client, self._client = self._client, self._given
+        client, self._client = self._client, None
         self._scripts = None
         if hub is not None:
             await hub.close()
-        if client is not None and self._given is None:
+        if client is not None and client is not self._given:
             await client.aclose()
 
-    def connections(self, blocking_for: float | None = 0.0) -> ConnectionPool:
-        """Return a pool of connections to the relay's Redis.
+    async def _connect(self) -> Redis | ClusterClient:
+        """Return the client for a server or for the cluster that it belongs to."""
+        if isinstance(self._given, RedisCluster):
+            return self.cluster_client(ClusterClient)
+        client = self._given or Redis.from_pool(self.connections())
+        try:
+            if not await is_cluster(client):
+                return client
+        except BaseException:
+            if client is not self._given:
+                await client.aclose()
+            raise
+        if client is self._given:
+            raise RelayError("the server belongs to a Redis Cluster: give a RedisCluster as client, or its URL")
+        await client.aclose()
+        return self.cluster_client(ClusterClient)
+
+    def cluster_client[C: ClusterClient](self, kind: type[C], blocking_for: float = 0.0, **options: Any) -> C:
+        """Return a new client for the relay's Redis Cluster; `blocking_for` as for `connections`."""
+        source = self._given if isinstance(self._given, RedisCluster) else self.url
+        return cluster_client(kind, source, socket_timeout=_ANSWER_WITHIN + blocking_for, **options)
+
+    def connections(self, blocking_for: float | None = 0.0, most: int = _CONNECTIONS) -> ConnectionPool:
+        """Return a pool of up to `most` connections to the relay's Redis, when that is no cluster.
 
         `blocking_for` is how many seconds a command may block on the server; None for connections that only listen.
         """
         timeout = None if blocking_for is None else _ANSWER_WITHIN + blocking_for
         # A full pool waits for a connection instead of failing: many publishers share it.
-        options: dict[str, Any] = {"socket_timeout": timeout, "max_connections": _CONNECTIONS, "timeout": None}
+        options: dict[str, Any] = {"socket_timeout": timeout, "max_connections": most, "timeout": None}
         if self._given is None:
             return BlockingConnectionPool.from_url(self.url, **options)
+        if isinstance(self._given, RedisCluster):
+            raise RelayError("a Redis Cluster has no single pool of connections")
         pool = self._given.connection_pool
         return BlockingConnectionPool(connection_class=pool.connection_class, **{**pool.connection_kwargs, **options})
 
@@ -121,11 +158,10 @@ class Relay:
                 f"namespace {self.settings.namespace!r} has {theirs} partitions, this process is set to {mine}"
             )
         try:
-            memory = await client.info("memory")
-        except RedisError:
+            memories = [await client.info("memory", **to) for to in await primaries(client)]
+        except (RedisError, OSError):
             return
-        policy = memory.get("maxmemory_policy", "noeviction")
-        if policy != "noeviction":
+        for policy in {memory.get("maxmemory_policy", "noeviction") for memory in memories} - {"noeviction"}:
             _log.warning("Redis evicts keys (maxmemory-policy %s): runs can be lost; set noeviction", policy)
 
     def _keys(self, run_id: str) -> RunKeys:
@@ -157,7 +193,6 @@ class Relay:
         if self._hub is None:
             raise RuntimeError("the relay is not open: use it inside `async with relay:`")
         return Subscription(
-            client=self.client,
             scripts=self.scripts,
             keys=self._keys(run_id),
             settings=self.settings,

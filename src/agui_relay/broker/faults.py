@@ -22,7 +22,17 @@ _PASSING = (
 )
 # redis-py removes these words from the message and puts them into the class.
 _PASSING_CLASSES = frozenset(
-    {"BusyLoadingError", "ClusterDownError", "MasterDownError", "OutOfMemoryError", "ReadOnlyError", "TryAgainError"}
+    {
+        "AskError",
+        "BusyLoadingError",
+        "ClusterDownError",
+        "ClusterError",
+        "MasterDownError",
+        "MovedError",
+        "OutOfMemoryError",
+        "ReadOnlyError",
+        "TryAgainError",
+    }
 )
 
 

@@ -14,9 +14,9 @@ import math
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, cast
 
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
@@ -42,6 +42,22 @@ class Listener(Protocol):
         """Take note of a confirmation that was not asked for: the channel is subscribed again."""
 
 
+class Channels(Protocol):
+    """What brings the messages of channels: a hub, or one for each part of a cluster."""
+
+    async def subscribe(self, channel: str, listener: Listener) -> None:
+        """Listen to a channel; returns when the server has confirmed it."""
+
+    def leave(self, channel: str, listener: Listener) -> asyncio.Future[None] | None:
+        """Listen no more; returns what is done when the server has let go of the channel."""
+
+    def suspect(self, channel: str, since: float) -> None:
+        """Renew what brings a channel's messages."""
+
+    async def close(self) -> None:
+        """Drop the connection."""
+
+
 class _Channel:
     """The listeners of one channel, and those who wait for its next confirmation."""
 
@@ -56,7 +72,7 @@ class _Channel:
 class Hub:
     """All channels of this process on one connection.
 
-    `client` says how to connect (its pool's settings); none of its connections is used. `sharded` subscribes with
+    `client` says how to connect; none of its connections is used. `sharded` subscribes with
     SSUBSCRIBE, for servers that announce with SPUBLISH. `answer_within` bounds, in seconds, connecting, writing and the
     wait for a confirmation; a connection that takes longer is replaced.
 
@@ -64,8 +80,8 @@ class Hub:
     until it is closed.
     """
 
-    def __init__(self, client: Redis, *, sharded: bool = False, answer_within: float = 5.0) -> None:
-        self._pool = client.connection_pool
+    def __init__(self, client: Redis | RedisCluster, *, sharded: bool = False, answer_within: float = 5.0) -> None:
+        self._client = client
         self._answer_within = answer_within
         prefix = "S" if sharded else ""
         self._subscribe, self._unsubscribe = f"{prefix}SUBSCRIBE", f"{prefix}UNSUBSCRIBE"
@@ -179,9 +195,14 @@ class Hub:
 
     # -- the connection -------------------------------------------------------------------------------------------
 
-    def _connection(self) -> Any:
+    async def _address(self) -> Any:
+        """Return what says how to connect: redis-py's pool, or its node of a cluster."""
+        return cast("Redis", self._client).connection_pool
+
+    async def _connection(self) -> Any:
+        address = await self._address()
         options = {
-            **self._pool.connection_kwargs,
+            **address.connection_kwargs,
             "decode_responses": False,
             "health_check_interval": 0,
             # Reads wait for ever: the echoes of heartbeats tell a dead connection.
@@ -192,14 +213,17 @@ class Hub:
             "protocol": 2,
             "maint_notifications_config": MaintNotificationsConfig(enabled=False),
             "maint_notifications_pool_handler": None,
+            "oss_cluster_maint_notifications_handler": None,
         }
-        return self._pool.connection_class(**options)
+        return address.connection_class(**options)
 
     async def _run(self) -> None:
         delays = backoff()
         while self._channels:
-            connection = self._connection()
+            connection: Any = None
             try:
+                async with asyncio.timeout(self._answer_within):
+                    connection = await self._connection()
                 await connection.connect()
                 await self._session(connection)
             except (RedisError, OSError) as error:
@@ -212,7 +236,8 @@ class Hub:
                 if self._connected_at is not None and self._heard_at > self._connected_at:
                     delays = backoff()
                 self._disconnected()
-                await connection.disconnect(nowait=True)
+                if connection is not None:
+                    await connection.disconnect(nowait=True)
             await asyncio.sleep(next(delays))
         self._runner = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
+from agui_relay.broker.cluster import ask_all, server_time
 from agui_relay.broker.keys import PartitionKeys, RunKeys
 from agui_relay.broker.settings import RelaySettings
 
@@ -41,15 +42,16 @@ class RejectedItem(NamedTuple):
 
 async def run_info(client: Any, keys: RunKeys) -> RunInfo | None:
     """Return the state of a run, or None when there is none."""
-    seconds, microseconds = await client.time()
-    async with client.pipeline(transaction=False) as pipeline:
-        pipeline.hmget(keys.state, "epoch", "thread", "status", "last", "cursor", "position")
-        pipeline.xlen(keys.rejected)
-        pipeline.zcount(keys.subs, seconds * 1000 + microseconds // 1000, "+inf")
-        own = (keys.state, keys.items, keys.frames, keys.subs, keys.rejected, keys.display)
-        for key in own:
-            pipeline.memory_usage(key)
-        state, rejected, subscriptions, *memory = await pipeline.execute()
+    own = (keys.state, keys.items, keys.frames, keys.subs, keys.rejected, keys.display)
+    state, rejected, subscriptions, *memory = await ask_all(
+        client,
+        [
+            ("HMGET", keys.state, "epoch", "thread", "status", "last", "cursor", "position"),
+            ("XLEN", keys.rejected),
+            ("ZCOUNT", keys.subs, await server_time(client, keys.state), "+inf"),
+            *(("MEMORY USAGE", key) for key in own),
+        ],
+    )
     if state[0] is None:
         return None
     last, cursor, position = (int(value) for value in state[3:])

@@ -45,6 +45,7 @@ COMMIT: Final = Script("commit", "prelude", "commit")
 ABANDON: Final = Script("abandon", "prelude", "abandon")
 JOIN: Final = Script("join", "prelude", "join")
 DELETE: Final = Script("delete", "prelude", "delete")
+READ: Final = Script("read", "prelude", "read")
 FORGET: Final = Script("forget", "forget")
 
 
@@ -98,6 +99,15 @@ class Joined(NamedTuple):
     head: int
     status: str
     oldest: int
+
+
+class Log(NamedTuple):
+    """A part of a run's log, and the run's state at the same moment; `status` is gone when there is no such run."""
+
+    epoch: str
+    head: int
+    status: str
+    entries: Sequence[Any]
 
 
 class AppendItem(NamedTuple):
@@ -159,7 +169,7 @@ class CommitLimits(NamedTuple):
 
 
 class Scripts:
-    """Calls the scripts through one client.
+    """Calls the scripts through one client; `cluster` says that it is one of a Redis Cluster.
 
     A server that was restarted has forgotten them: they are loaded again and just those calls that answered NOSCRIPT
     are repeated (a script that was not found had no effect).
@@ -177,6 +187,9 @@ class Scripts:
         try:
             return await self._client.execute_command(*command)
         except NoScriptError:
+            if self._cluster:
+                # To the node that misses it, wherever that is by now.
+                return await self._client.execute_command("EVAL", script.text, *command[2:])
             await self._load(script)
             return await self._client.execute_command(*command)
 
@@ -217,10 +230,7 @@ class Scripts:
         ]
 
     async def _load(self, script: Script) -> None:
-        if self._cluster:
-            await self._client.execute_command("SCRIPT LOAD", script.text, target_nodes="primaries")
-        else:
-            await self._client.execute_command("SCRIPT LOAD", script.text)
+        await self._client.execute_command("SCRIPT LOAD", script.text)
 
     async def open(
         self, keys: RunKeys, *, token: str, epoch: str, thread_id: str, lease_ms: int, kept_ms: int
@@ -289,6 +299,20 @@ class Scripts:
         epoch, head, status, oldest = await self._call(JOIN, keys, view, subscription_id, lease_ms, kept_ms, nonce)
         return Joined(epoch.decode(), head, status.decode(), oldest)
 
+    async def read_log(self, keys: RunKeys, *, first: int, most: int) -> Log:
+        """Read up to `most` frames from position `first` on, with the state that they belong to."""
+        if self._cluster:
+            # redis-py starts a thread for every command of a cluster's transaction.
+            epoch, position, status, entries = await self._call(READ, keys, first, most)
+            return Log(epoch.decode(), position, status.decode(), entries)
+        async with self._client.pipeline(transaction=True) as pipeline:
+            pipeline.execute_command("HMGET", keys.state, "epoch", "position", "status")
+            pipeline.execute_command("XRANGE", keys.frames, f"{first}-0", "+", "COUNT", most)
+            (epoch, position, status), entries = await pipeline.execute()
+        if epoch is None:
+            return Log("", 0, "gone", ())
+        return Log(epoch.decode(), int(position), status.decode(), entries)
+
     async def leave(self, keys: RunKeys, *, view: str, subscription_id: str) -> None:
         """End the lease of a subscription."""
         await self._client.execute_command("ZREM", keys.subs, f"{view}:{subscription_id}")
@@ -310,7 +334,7 @@ async def ensure_group(client: RedisClient, keys: PartitionKeys) -> bool:
     At id 0, not `$`: what waits in the stream must be read.
     """
     try:
-        await client.execute_command("XGROUP", "CREATE", keys.ready, GROUP, "0", "MKSTREAM")
+        await client.execute_command("XGROUP CREATE", keys.ready, GROUP, "0", "MKSTREAM")
     except RedisError as error:
         if "BUSYGROUP" in str(error):
             return False

@@ -33,9 +33,9 @@ from agui_relay.broker.announcement import (
 )
 from agui_relay.broker.errors import RunNotFound
 from agui_relay.broker.faults import backoff, is_transient
-from agui_relay.broker.hub import Hub
+from agui_relay.broker.hub import Channels
 from agui_relay.broker.keys import RunKeys
-from agui_relay.broker.scripts import RedisClient, Scripts
+from agui_relay.broker.scripts import Scripts
 from agui_relay.broker.settings import RelaySettings, milliseconds
 from agui_relay.broker.tracker import Deliver, End, GapNotice, Output, ReadLog, Reconnect, Tracker
 
@@ -92,11 +92,10 @@ class Subscription:
     def __init__(
         self,
         *,
-        client: RedisClient,
         scripts: Scripts,
         keys: RunKeys,
         settings: RelaySettings,
-        hub: Hub,
+        hub: Channels,
         after: str | None = None,
         view: str = "full",
         wait_for_run: float = 30.0,
@@ -106,7 +105,7 @@ class Subscription:
         if not wait_for_run >= 0:
             raise ValueError(f"wait_for_run must be seconds from 0 on, got {wait_for_run!r}")
         self._view: View = view
-        self._client, self._scripts, self._keys, self._settings, self._hub = client, scripts, keys, settings, hub
+        self._scripts, self._keys, self._settings, self._hub = scripts, keys, settings, hub
         self._wait_for_run = wait_for_run
         self._id = secrets.token_hex(8)
         self._channel = keys.channel(self._id)
@@ -391,15 +390,8 @@ class Subscription:
 
     async def _ask(self, read: ReadLog) -> tuple[Report, list[Row]]:
         """Read the run's state and log in one transaction: only so do they tell of the same moment."""
-        async with self._client.pipeline(transaction=True) as pipeline:
-            pipeline.hmget(self._keys.state, "epoch", "position", "status")
-            pipeline.xrange(self._keys.frames, f"{read.first}-0", "+", read.count)
-            (epoch, position, status), entries = await pipeline.execute()
-        if epoch is None:
-            return _report("", 0, "gone"), []
-        return _report(epoch.decode(), int(position), status.decode()), [
-            decode_row(entry, self._view) for entry in entries
-        ]
+        log = await self._scripts.read_log(self._keys, first=read.first, most=read.count)
+        return _report(log.epoch, log.head, log.status), [decode_row(entry, self._view) for entry in log.entries]
 
     def _unpark(self) -> None:
         parked, self._parked, self._parked_bytes = self._parked, [], 0
