@@ -12,10 +12,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import projection, worker
+from benchmarks import latency, projection, publish, worker
 from benchmarks.measure import Comparison
 
-SUITES = {"projection": projection.run, "worker": worker.run}
+SUITES = {"projection": projection.run, "worker": worker.run, "publish": publish.run, "latency": latency.run}
 
 
 def main() -> None:
@@ -36,6 +36,10 @@ def main() -> None:
         )
 
 
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _table(rows: list[Comparison]) -> Table:
     table = Table(title=f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}")
     for heading in ("case", "ours", "peer", "ratio", "goal"):
@@ -43,8 +47,8 @@ def _table(rows: list[Comparison]) -> Table:
     for row in rows:
         table.add_row(
             row.name,
-            f"{row.ours.median:,.0f} {row.unit} ±{row.ours.spread:.0%}",
-            f"{row.peer_name} {row.peer.median:,.0f} ±{row.peer.spread:.0%}",
+            f"{_figure(row.ours.median)} {row.unit} ±{row.ours.spread:.0%}",
+            f"{row.peer_name} {_figure(row.peer.median)} ±{row.peer.spread:.0%}",
             f"{row.ratio:.2f}",
             "" if row.goal is None else f"{row.goal:g}",
         )

@@ -8,12 +8,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+from faststream import FastStream
 from redis.asyncio import Redis
 
-from agui_relay.broker.keys import GROUP
-from agui_relay.broker.worker import create_worker
+from agui_relay import Relay, RelaySettings, create_worker
+from agui_relay.broker.keys import GROUP, RunKeys
+from agui_relay.broker.scripts import AppendItem
 from agui_relay.embedded import EmbeddedRedis
-from agui_relay.relay import Relay
 from agui_relay.source import encode_item, from_harness
 from benchmarks.data import text_run
 from benchmarks.measure import Comparison, compare_async
@@ -22,34 +24,66 @@ ITEMS = 30_000
 BATCH = 256
 
 
+async def drained(relay: Relay, app: FastStream, run_id: str, items: int) -> float:
+    """Run a worker until a run has nothing unread; return the seconds that took."""
+    keys = RunKeys(relay.settings.namespace, run_id)
+    start = time.perf_counter()
+    running = asyncio.create_task(app.run(sleep_time=0.01))
+    while await relay.client.hget(keys.state, "cursor") != str(items).encode():  # noqa: ASYNC110 - polls a task
+        await asyncio.sleep(0.005)
+    seconds = time.perf_counter() - start
+    app.exit()
+    await running
+    return seconds
+
+
 async def worker_drains(url: str, encoded: list[bytes], subscriptions: int) -> tuple[int, float]:
-    """One worker projects a run that waits whole; the seconds are those from its first to its last commit."""
+    """One worker projects a run that waits whole; the seconds include its start."""
     async with Relay(url) as relay:
         await relay.client.flushall()
-        publisher = relay.publisher("run-1", thread_id="thread-1")
-        async with publisher:
+        async with relay.publisher("run-1", thread_id="thread-1") as publisher:
             for data in encoded:
                 await publisher.publish(data)
             await publisher.flush()
-            keys = publisher._keys
             for number in range(subscriptions):
                 await relay.scripts.join(
-                    keys,
+                    publisher.keys,
                     view="full",
                     subscription_id=f"s{number}",
                     lease_ms=600_000,
                     kept_ms=600_000,
                     nonce="",
                 )
-            app = create_worker(relay)
-            start = time.perf_counter()
-            running = asyncio.create_task(app.run(sleep_time=0.01))
-            while await relay.client.hget(keys.state, "cursor") != str(len(encoded)).encode():  # noqa: ASYNC110 - polls what another task does
-                await asyncio.sleep(0.005)
-            seconds = time.perf_counter() - start
-            app.exit()
-            await running
-    return len(encoded), seconds
+            return len(encoded), await drained(relay, create_worker(relay), "run-1", len(encoded))
+
+
+async def many_runs(url: str, runs: int, items: int) -> tuple[int, float]:
+    """One worker projects as many runs, each with `items` items in one batch."""
+    async with Relay(url, settings=RelaySettings(publisher_lease=600)) as relay:
+        await relay.client.flushall()
+        one_run = [from_harness(item) for item in text_run(items - 2)]
+        for number in range(runs):
+            keys = RunKeys("agui", f"run-{number}")
+            await relay.scripts.open(
+                keys, token="t", epoch="e", thread_id="thread-1", lease_ms=600_000, kept_ms=600_000
+            )
+            batch = [
+                AppendItem(
+                    keys.run_id, item.sequence, "", encode_item(msgspec.structs.replace(item, run_id=keys.run_id))
+                )
+                for item in one_run
+            ]
+            await relay.scripts.append(
+                keys,
+                token="t",
+                known=0,
+                lease_ms=600_000,
+                kept_ms=600_000,
+                unread_bytes=1 << 26,
+                thread_id="thread-1",
+                items=batch,
+            )
+        return runs * items, await drained(relay, create_worker(relay), f"run-{runs - 1}", items)
 
 
 async def pipelined_copy(url: str, encoded: list[bytes], subscriptions: int) -> tuple[int, float]:
@@ -98,6 +132,15 @@ async def measure() -> list[Comparison]:
                     goal=1.3,
                 )
             )
+        rows.append(
+            await compare_async(
+                "worker, 10,000 live runs of 12 items (at most 1.3 times the cost of 100)",
+                lambda: many_runs(server.url, 10_000, 12),
+                lambda: many_runs(server.url, 100, 12),
+                peer_name="100 live runs",
+                repeat=3,
+            )
+        )
     return rows
 
 

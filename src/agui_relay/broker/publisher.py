@@ -35,7 +35,8 @@ class Publisher:
         self, scripts: Scripts, keys: RunKeys, settings: RelaySettings, *, thread_id: str | None, token: str | None
     ) -> None:
         self._scripts = scripts
-        self._keys = keys
+        self.keys = keys
+        """The run's keys in Redis."""
         self._settings = settings
         self._thread_id = thread_id or ""
         self.token = token or secrets.token_hex(16)
@@ -61,11 +62,11 @@ class Publisher:
     @property
     def run_id(self) -> str:
         """The run that is published."""
-        return self._keys.run_id
+        return self.keys.run_id
 
     async def __aenter__(self) -> Self:
         opened = await self._scripts.open(
-            self._keys,
+            self.keys,
             token=self.token,
             epoch=secrets.token_hex(8),
             thread_id=self._thread_id,
@@ -116,7 +117,7 @@ class Publisher:
         if not self._ended and self._failure is None:
             try:
                 await self._scripts.abandon(
-                    self._keys, token=self.token, kept_ms=milliseconds(self._settings.ended_run_kept)
+                    self.keys, token=self.token, kept_ms=milliseconds(self._settings.ended_run_kept)
                 )
             except (RedisError, OSError) as error:
                 _log.warning("run %r is left to its lease: %s", self.run_id, error)
@@ -277,7 +278,7 @@ class Publisher:
         while True:
             try:
                 reply = await self._scripts.append(
-                    self._keys,
+                    self.keys,
                     token=self.token,
                     known=self.stored,
                     lease_ms=milliseconds(settings.publisher_lease),
