@@ -8,11 +8,12 @@ import msgspec
 from ag_ui.core.events import BaseEvent
 from msgspec import Raw
 from pydantic import BaseModel, TypeAdapter
-from pydantic_core import to_json
+from pydantic_core import to_jsonable_python
 
 from agui_relay import events
 from agui_relay.events import Event, to_model
 from agui_relay.projection.errors import AguiObservationError
+from agui_relay.source.plain import clean, clean_text, encoded
 
 REPLACEABLE: dict[type, str] = {
     events.TextMessageContentEvent: "delta",
@@ -74,7 +75,7 @@ def _fields(event: BaseModel) -> dict[str, Any]:
 def _content(event: Event, value: Any) -> Any:
     """Return a replaced value as its struct holds it."""
     if isinstance(value, str) and not isinstance(event, events.RunFinishedEvent):
-        return value
+        return clean_text(value)
     if value is None:
         return None
     if isinstance(value, list):
@@ -82,6 +83,6 @@ def _content(event: Event, value: Any) -> Any:
             entry.model_dump(mode="json", by_alias=True) if isinstance(entry, BaseModel) else entry for entry in value
         ]
     try:
-        return Raw(to_json(value, inf_nan_mode="null"))
-    except ValueError as error:
+        return Raw(encoded(clean(to_jsonable_python(value, inf_nan_mode="null"))))
+    except (ValueError, RecursionError) as error:
         raise AguiObservationError(f"the processor's replacement has no JSON form: {error}") from error

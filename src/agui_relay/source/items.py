@@ -104,8 +104,9 @@ _ESCAPES = re.compile(
     rb"|\\.",
     re.DOTALL,
 )
-# Below this many bytes nothing can nest too deep.
-_SHALLOW_BYTES = 4 * MAX_LEVELS
+# In so few bytes nothing can nest too deep: two a level, and what every item has.
+_SHALLOW_BYTES = 2 * MAX_LEVELS + 90
+_CONTROL_BYTES = bytes(range(0x20))
 
 
 def encode_item(item: HarnessItem) -> bytes:
@@ -125,6 +126,9 @@ def encode_item(item: HarnessItem) -> bytes:
         data = _encode(item)
     except (TypeError, ValueError) as error:
         raise ItemError(f"the item has no JSON form: {error}") from error
+    if len(data.translate(None, _CONTROL_BYTES)) != len(data):
+        # Somebody else wrote the event. A line break in it would break the lines that frames travel on.
+        return canonical_item(data)[1]
     _checked(data)
     return data
 
