@@ -10,7 +10,7 @@ from typing import Any, Self
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis, RedisCluster
 from redis.exceptions import RedisError
 
-from agui_relay.broker.cluster import ClusterClient, cluster_client, is_cluster, primaries
+from agui_relay.broker.cluster import ClusterClient, belongs_to_cluster, cluster_client, primaries
 from agui_relay.broker.cluster_hub import ClusterHub
 from agui_relay.broker.errors import RelayError
 from agui_relay.broker.hub import Channels, Hub
@@ -69,6 +69,11 @@ class Relay:
         return self._client
 
     @property
+    def is_cluster(self) -> bool:
+        """Whether Redis is a Redis Cluster; only inside the relay's block."""
+        return isinstance(self.client, ClusterClient)
+
+    @property
     def scripts(self) -> Scripts:
         """The scripts on `client`; only inside the relay's block."""
         if self._scripts is None:
@@ -84,9 +89,7 @@ class Relay:
             await self._agree()
             self._scripts = Scripts(client, cluster=isinstance(client, ClusterClient))
             self._hub = (
-                ClusterHub(client)
-                if isinstance(client, ClusterClient)
-                else Hub(Redis.from_pool(self.connections(blocking_for=None)))
+                ClusterHub(client) if isinstance(client, ClusterClient) else Hub(Redis.from_pool(self._pool(None, 1)))
             )
         except BaseException:
             self._entered -= 1
@@ -111,39 +114,43 @@ class Relay:
             await client.aclose()
 
     async def _connect(self) -> Redis | ClusterClient:
-        """Return the client for a server or for the cluster that it belongs to."""
+        """Return the client for a server, or for the cluster that it belongs to."""
         if isinstance(self._given, RedisCluster):
-            return self.cluster_client(ClusterClient)
-        client = self._given or Redis.from_pool(self.connections())
+            return self._cluster_client(0.0, _CONNECTIONS)
+        client = self._given or Redis.from_pool(self._pool(0.0, _CONNECTIONS))
         try:
-            if not await is_cluster(client):
+            if not await belongs_to_cluster(client):
                 return client
+            if client is self._given:
+                raise RelayError("the server belongs to a Redis Cluster: give a RedisCluster as client, or its URL")
         except BaseException:
             if client is not self._given:
                 await client.aclose()
             raise
-        if client is self._given:
-            raise RelayError("the server belongs to a Redis Cluster: give a RedisCluster as client, or its URL")
         await client.aclose()
-        return self.cluster_client(ClusterClient)
+        return self._cluster_client(0.0, _CONNECTIONS)
 
-    def cluster_client[C: ClusterClient](self, kind: type[C], blocking_for: float = 0.0, **options: Any) -> C:
-        """Return a new client for the relay's Redis Cluster; `blocking_for` as for `connections`."""
-        source = self._given if isinstance(self._given, RedisCluster) else self.url
-        return cluster_client(kind, source, socket_timeout=_ANSWER_WITHIN + blocking_for, **options)
+    def make_client(self, *, blocking_for: float = 0.0, connections: int = _CONNECTIONS) -> Redis | RedisCluster:
+        """Return a client of its own connections to the relay's Redis, to be closed; only inside the relay's block.
 
-    def connections(self, blocking_for: float | None = 0.0, most: int = _CONNECTIONS) -> ConnectionPool:
-        """Return a pool of up to `most` connections to the relay's Redis, when that is no cluster.
-
-        `blocking_for` is how many seconds a command may block on the server; None for connections that only listen.
+        `blocking_for` is how many seconds a command may block on the server; `connections` is how many commands may be
+        on their way at a time, the others wait.
         """
+        if self.is_cluster:
+            return self._cluster_client(blocking_for, connections)
+        return Redis.from_pool(self._pool(blocking_for, connections))
+
+    def _cluster_client(self, blocking_for: float, connections: int) -> ClusterClient:
+        source = self._given if isinstance(self._given, RedisCluster) else self.url
+        return cluster_client(source, socket_timeout=_ANSWER_WITHIN + blocking_for, turns=connections)
+
+    def _pool(self, blocking_for: float | None, connections: int) -> ConnectionPool:
         timeout = None if blocking_for is None else _ANSWER_WITHIN + blocking_for
         # A full pool waits for a connection instead of failing: many publishers share it.
-        options: dict[str, Any] = {"socket_timeout": timeout, "max_connections": most, "timeout": None}
+        options: dict[str, Any] = {"socket_timeout": timeout, "max_connections": connections, "timeout": None}
         if self._given is None:
             return BlockingConnectionPool.from_url(self.url, **options)
-        if isinstance(self._given, RedisCluster):
-            raise RelayError("a Redis Cluster has no single pool of connections")
+        assert isinstance(self._given, Redis)
         pool = self._given.connection_pool
         return BlockingConnectionPool(connection_class=pool.connection_class, **{**pool.connection_kwargs, **options})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.connection import SSLConnection, parse_url
@@ -14,20 +14,19 @@ from redis.exceptions import RedisClusterException, ResponseError, SlotNotCovere
 
 from agui_relay.broker.errors import RelayError
 
-_TURNS: Final = 64
-"""Commands of one client that are on their way at a time; the others wait, as they do for a pool's connection."""
-
 type Client = Redis | RedisCluster
 
 
 class ClusterClient(RedisCluster):
-    """redis-py's cluster client, made to wait and to fail as its plain client does.
+    """redis-py's cluster client, made to wait and to fail as its plain client does. XREADGROUP takes one stream only.
 
     redis-py raises when all connections to a node are busy; here a command waits for its turn. And when no node can be
     reached, or a slot has none, redis-py raises what is no RedisError; here it is a ConnectionError, which passes.
+
+    `turns` is the number of commands that are on their way at a time.
     """
 
-    def __init__(self, *args: Any, turns: int = _TURNS, **options: Any) -> None:
+    def __init__(self, *args: Any, turns: int, **options: Any) -> None:
         # Not as many connections as turns: one that was lost is replaced before it is let go.
         super().__init__(*args, **{**options, "max_connections": 2 * turns})
         self._turns = asyncio.Semaphore(turns)
@@ -41,6 +40,9 @@ class ClusterClient(RedisCluster):
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send one command to the node that it is for."""
+        if args[0] == "XREADGROUP":
+            # Else redis-py asks a server each time which of the arguments is the key; here it is the last but one.
+            options.setdefault("target_nodes", await self.node_of(args[-2]))
         async with self._turns:
             try:
                 return await super().execute_command(*args, **options)
@@ -56,7 +58,7 @@ class ClusterClient(RedisCluster):
             raise RedisConnectionError(str(error)) from error
 
 
-def cluster_client[C: ClusterClient](kind: type[C], source: str | RedisCluster, **options: Any) -> C:
+def cluster_client(source: str | RedisCluster, **options: Any) -> ClusterClient:
     """Make a cluster client for a URL, or with the settings of another one; `options` win over both.
 
     Raises RelayError when the URL names what a cluster does not have: a database other than 0, a unix socket.
@@ -80,10 +82,10 @@ def cluster_client[C: ClusterClient](kind: type[C], source: str | RedisCluster, 
         # What redis-py computes from the rest is not for its constructor.
         known = inspect.signature(RedisCluster.__init__).parameters
         settings = {name: value for name, value in settings.items() if name in known}
-    return kind(**{**settings, "ssl": is_tls, **options})
+    return ClusterClient(**{**settings, "ssl": is_tls, **options})
 
 
-async def is_cluster(client: Redis) -> bool:
+async def belongs_to_cluster(client: Redis) -> bool:
     """Return whether the server is a node of a Redis Cluster; False when it does not say."""
     try:
         info = await client.info("cluster")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
 from agui_relay.broker.cluster import ClusterClient
 from agui_relay.broker.hub import Hub, Listener
 
@@ -22,8 +24,12 @@ class SlotHub(Hub):
 
     async def _address(self) -> Any:
         # Being redirected teaches the client where the slot is.
-        await self._cluster.execute_command("EXISTS", self._key)
-        return await self._cluster.node_of(self._key)
+        try:
+            async with asyncio.timeout(self._answer_within):
+                await self._cluster.execute_command("EXISTS", self._key)
+                return await self._cluster.node_of(self._key)
+        except TimeoutError:
+            raise RedisTimeoutError(f"no node has answered for {self._key!r}") from None
 
 
 class ClusterHub:

@@ -222,8 +222,7 @@ class Hub:
         while self._channels:
             connection: Any = None
             try:
-                async with asyncio.timeout(self._answer_within):
-                    connection = await self._connection()
+                connection = await self._connection()
                 await connection.connect()
                 await self._session(connection)
             except (RedisError, OSError) as error:

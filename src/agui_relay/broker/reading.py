@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from faststream.redis import RedisBroker
 from faststream.redis.configs.state import RedisConnectionState
-from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import RedisError, ResponseError
 
 from agui_relay.broker.faults import backoff, is_transient
@@ -19,78 +19,108 @@ _log = logging.getLogger("agui_relay.worker")
 
 
 class Contact:
-    """Whether the worker is in contact with the server, since when, and who waits for it to come back."""
+    """Whether the worker is in contact with the server, since when, and who waits for it to come back.
+
+    A cluster has parts that fail one by one: each has its own since and its own pace, but only the first loss and the
+    last return are logged. A single server is one part, ''.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._since: float | None = None
-        self._delays = backoff()
+        self._since: dict[str, float] = {}
+        self._broken: dict[str, Iterator[float]] = {}
+        self._told = False
 
     @property
     def up(self) -> bool:
-        """Whether the last call was answered."""
-        return self._since is not None
+        """Whether the last call to each part was answered."""
+        return bool(self._since) and not self._broken
 
     @property
     def unbroken(self) -> float:
-        """Seconds of contact without a failure, 0 while there is none."""
-        return 0.0 if self._since is None else self._clock() - self._since
+        """Seconds of contact without a failure of any part, 0 while there is none."""
+        return self._clock() - max(self._since.values()) if self.up else 0.0
 
-    def answered(self) -> None:
+    def unbroken_with(self, part: str) -> float:
+        """Seconds of contact with one part without a failure, 0 while there is none."""
+        since = self._since.get(part)
+        return 0.0 if since is None else self._clock() - since
+
+    def answered(self, part: str = "") -> None:
         """Note that a call was answered."""
-        if self._since is None:
-            self._since = self._clock()
-            self._delays = backoff()
+        if part in self._since:
+            return
+        self._since[part] = self._clock()
+        self._broken.pop(part, None)
+        if self.up and not self._told:
+            self._told = True
             _log.info("in contact with Redis")
 
-    async def failed(self, error: BaseException) -> None:
+    async def failed(self, error: BaseException, part: str = "") -> None:
         """Note that a call failed, and wait before the next one. Logs once, however long it lasts."""
-        if self._since is not None:
+        if self._told:
+            self._told = False
             _log.warning("lost contact with Redis, waiting: %s: %s", type(error).__name__, error)
-        self._since = None
-        await asyncio.sleep(next(self._delays))
+        self._since.pop(part, None)
+        await asyncio.sleep(next(self._broken.setdefault(part, backoff())))
 
 
-class ReadyStreamReader(Redis):
-    """The client through which FastStream reads a ready stream.
+class ReadyStreamReader:
+    """The client through which FastStream reads the ready streams: `client`, of a server or of a cluster, made to heal.
 
     FastStream stops a subscriber for good when its consumer group is gone, repeats a refused read without a pause, and
     logs every failed one. Here a read that fails makes the group anew when that is what is missing, waits, and
     gives FastStream an empty answer.
+
+    `part_of` gives the part of `contact` that a stream belongs to; `ensure_group` makes the group of a stream unless
+    it is there.
     """
 
-    def __init__(self, pool: ConnectionPool, contact: Contact, ensure_groups: Callable[[], Awaitable[None]]) -> None:
-        super().__init__(connection_pool=pool)
-        # As with `Redis.from_pool`: closing the client closes the pool.
-        self.auto_close_connection_pool = True
+    def __init__(
+        self,
+        client: Redis | RedisCluster,
+        contact: Contact,
+        *,
+        part_of: Callable[[str], str],
+        ensure_group: Callable[[str], Awaitable[object]],
+    ) -> None:
+        self._client: Any = client
         self._contact = contact
-        self._ensure_groups = ensure_groups
+        self._part_of = part_of
+        self._ensure_group = ensure_group
 
-    async def xreadgroup(self, *args: Any, **options: Any) -> Any:
-        """Read new entries; nothing while the server cannot be read."""
-        return await self._healing(super().xreadgroup, args, options, [])
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
 
-    async def xautoclaim(self, *args: Any, **options: Any) -> Any:
+    async def ping(self) -> bool:
+        """Ask nobody: FastStream does so before its first read, which waits for the server; a ping would fail."""
+        return True
+
+    async def xreadgroup(self, *, streams: dict[str, str], **options: Any) -> Any:
+        """Read new entries of one stream; nothing while the server cannot be read."""
+        [stream] = streams
+        return await self._heal(stream, self._client.xreadgroup(streams=streams, **options), [])
+
+    async def xautoclaim(self, *, name: str, **options: Any) -> Any:
         """Claim idle entries; none while the server cannot be read."""
-        return await self._healing(super().xautoclaim, args, options, [b"0-0", [], []])
+        return await self._heal(name, self._client.xautoclaim(name=name, **options), [b"0-0", [], []])
 
-    async def _healing(
-        self, call: Callable[..., Awaitable[Any]], args: tuple[Any, ...], options: dict[str, Any], nothing: Any
-    ) -> Any:
+    async def _heal(self, stream: str, call: Awaitable[Any], nothing: Any) -> Any:
+        part = self._part_of(stream)
         try:
-            answer = await call(*args, **options)
+            answer = await call
         except (RedisError, OSError) as error:
             try:
                 if isinstance(error, ResponseError) and "NOGROUP" in str(error):
-                    await self._ensure_groups()
+                    await self._ensure_group(stream)
                     return nothing
             except (RedisError, OSError) as again:
                 error = again
             if not is_transient(error):
                 _log.error("reading the ready stream: %s: %s", type(error).__name__, error)
-            await self._contact.failed(error)
+            await self._contact.failed(error, part)
             return nothing
-        self._contact.answered()
+        self._contact.answered(part)
         return answer
 
 
@@ -102,13 +132,14 @@ class _ConnectionState(RedisConnectionState):
         self._make = make
 
     async def connect(self) -> Any:
-        self._client = self._make()
+        reader: Any = self._make()
+        self._client = reader
         self._connected = True
-        return self._client
+        return reader
 
 
 class ReadyStreamBroker(RedisBroker):
-    """A FastStream broker whose subscribers read through `ReadyStreamReader`."""
+    """A FastStream broker whose subscribers read through the `ReadyStreamReader` that `make` gives."""
 
     def __init__(self, url: str, make: Callable[[], ReadyStreamReader], **options: Any) -> None:
         self._make = make

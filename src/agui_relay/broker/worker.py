@@ -7,7 +7,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +16,7 @@ from faststream.redis import StreamSub
 from faststream.redis.message import RedisBatchStreamMessage
 from redis.exceptions import RedisError
 
+from agui_relay.broker.cluster import server_time
 from agui_relay.broker.drain import ItemProcessor
 from agui_relay.broker.faults import is_transient
 from agui_relay.broker.keys import GROUP, PartitionKeys, RunKeys
@@ -56,7 +57,8 @@ class Worker:
         """Name of the consumer in the group; unique for each process."""
         self.contact = Contact()
         self._rounds: Rounds | None = None
-        self._held: dict[bytes, RunKeys] = {}
+        # By stream and id: two partitions may give the same id.
+        self._held: dict[tuple[str, bytes], RunKeys] = {}
         self._partitions = [
             PartitionKeys(self._settings.namespace, number) for number in range(self._settings.partitions)
         ]
@@ -114,20 +116,32 @@ class Worker:
         )
 
         async def handle(entries: Sequence[_Entry]) -> None:
-            await self._handle(entries, claimed=claim)
+            await self._handle(keys, entries, claimed=claim)
 
         subscriber(handle)
 
     def _reader(self) -> ReadyStreamReader:
-        pool = self._relay.connections(blocking_for=_READ_BLOCK_MS / 1000)
-        return ReadyStreamReader(pool, self.contact, self._ensure_groups)
+        # Each subscriber reads on a connection of its own.
+        subscribers = len(self._partitions) * (self._concurrency + 1)
+        streams = {keys.ready: keys for keys in self._partitions}
+        return ReadyStreamReader(
+            self._relay.make_client(blocking_for=_READ_BLOCK_MS / 1000, connections=subscribers),
+            self.contact,
+            part_of=lambda stream: self._part(streams[stream]),
+            ensure_group=lambda stream: self._ensure_group(streams[stream]),
+        )
+
+    def _part(self, keys: PartitionKeys) -> str:
+        """Return the part of `contact` that a partition belongs to."""
+        return keys.ready if self._relay.is_cluster else ""
 
     @asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:
         async with self._relay:
             self._rounds = Rounds(self._relay.scripts, self._settings, self._processor)
-            await self._ensure_groups()
-            self.contact.answered()
+            for keys in self._partitions:
+                await self._ensure_group(keys)
+                self.contact.answered(self._part(keys))
             tasks = [
                 asyncio.create_task(self._repeat(self._settings.claim_idle / 3, self._renew), name="renew entries"),
                 asyncio.create_task(self._repeat(self._settings.publisher_lease / 3, self._sweep), name="sweep runs"),
@@ -143,32 +157,31 @@ class Worker:
     async def _stop(self) -> None:
         self.rounds.stopping = True
 
-    async def _ensure_groups(self) -> None:
-        for keys in self._partitions:
-            if await ensure_group(self._relay.client, keys):
-                _log.info("made the consumer group of %s", keys.ready)
+    async def _ensure_group(self, keys: PartitionKeys) -> None:
+        if await ensure_group(self._relay.client, keys):
+            _log.info("made the consumer group of %s", keys.ready)
 
-    async def _handle(self, entries: Sequence[_Entry], *, claimed: bool) -> None:
+    async def _handle(self, keys: PartitionKeys, entries: Sequence[_Entry], *, claimed: bool) -> None:
         """Drain the runs of ready entries; wait out a server that cannot be reached, the entries stay ours."""
         settings = self._settings
         runs = {entry.id: RunKeys(settings.namespace, entry.run_id, settings.partitions) for entry in entries}
         # What a claimed entry carries was most likely projected by whoever had it before.
         carried = {} if claimed else {entry.id: entry.inline for entry in entries if entry.inline is not None}
-        self._held.update(runs)
+        self._held.update({(keys.ready, entry): run for entry, run in runs.items()})
         try:
             while True:
                 try:
                     deliveries = await self._deliveries(runs) if claimed else None
                     await self.rounds.drain(runs, inline=carried, deliveries=deliveries)
-                    self.contact.answered()
+                    self.contact.answered(self._part(keys))
                     return
                 except (RedisError, OSError) as error:
                     if not is_transient(error) or self.rounds.stopping:
                         raise
-                    await self.contact.failed(error)
+                    await self.contact.failed(error, self._part(keys))
         finally:
             for entry in runs:
-                self._held.pop(entry, None)
+                self._held.pop((keys.ready, entry), None)
 
     async def _deliveries(self, runs: dict[bytes, RunKeys]) -> dict[bytes, int]:
         client = self._relay.client
@@ -178,32 +191,28 @@ class Worker:
                 counts[entry] = row["times_delivered"]
         return counts
 
-    async def _renew(self) -> None:
+    async def _renew(self, keys: PartitionKeys) -> None:
         """Keep others from claiming what is in work here."""
-        client = self._relay.client
-        by_stream: dict[str, list[bytes]] = {}
-        for entry, keys in self._held.items():
-            by_stream.setdefault(keys.ready, []).append(entry)
-        for stream, entries in by_stream.items():
-            await client.xclaim(stream, GROUP, self.consumer, 0, entries, justid=True)
+        entries = [entry for stream, entry in self._held if stream == keys.ready]
+        if entries:
+            await self._relay.client.xclaim(keys.ready, GROUP, self.consumer, 0, entries, justid=True)
 
-    async def _sweep(self) -> None:
+    async def _sweep(self, keys: PartitionKeys) -> None:
         """End the runs whose publisher's lease is over.
 
         Only after one full lease of unbroken contact: while the server was away no publisher could renew its lease.
         """
-        if self.contact.unbroken < self._settings.publisher_lease:
+        if self.contact.unbroken_with(self._part(keys)) < self._settings.publisher_lease:
             return
         client = self._relay.client
         settings = self._settings
-        seconds, _ = await client.time()
-        for keys in self._partitions:
-            for run_id in await client.zrangebyscore(keys.leases, "-inf", seconds * 1000, start=0, num=100):
-                run = RunKeys(settings.namespace, run_id.decode(), settings.partitions)
-                word = await self._relay.scripts.abandon(run, token="", kept_ms=milliseconds(settings.ended_run_kept))
-                if word == "abandoned":
-                    _log.warning("run %r is abandoned: its publisher's lease is over", run.run_id)
-            await client.zremrangebyscore(keys.runs, "-inf", (seconds - settings.live_run_kept) * 1000)
+        now = await server_time(client, keys.leases)
+        for run_id in await client.zrangebyscore(keys.leases, "-inf", now, start=0, num=100):
+            run = RunKeys(settings.namespace, run_id.decode(), settings.partitions)
+            word = await self._relay.scripts.abandon(run, token="", kept_ms=milliseconds(settings.ended_run_kept))
+            if word == "abandoned":
+                _log.warning("run %r is abandoned: its publisher's lease is over", run.run_id)
+        await client.zremrangebyscore(keys.runs, "-inf", now - milliseconds(settings.live_run_kept))
 
     async def _forget(self) -> None:
         try:
@@ -214,16 +223,19 @@ class Worker:
         except (RedisError, OSError) as error:
             _log.info("the consumer %r stays behind: %s", self.consumer, error)
 
-    async def _repeat(self, seconds: float, work: Callable[[], Any]) -> None:
-        while True:
-            await asyncio.sleep(seconds)
+    async def _repeat(self, seconds: float, work: Callable[[PartitionKeys], Awaitable[None]]) -> None:
+        async def try_to(keys: PartitionKeys) -> None:
             try:
-                await work()
+                await work(keys)
             except (RedisError, OSError) as error:
                 if is_transient(error):
-                    await self.contact.failed(error)
+                    await self.contact.failed(error, self._part(keys))
                 else:
                     _log.error("%s: %s", type(error).__name__, error)
+
+        while True:
+            await asyncio.sleep(seconds)
+            await asyncio.gather(*map(try_to, self._partitions))
 
 
 def create_worker(
