@@ -127,6 +127,7 @@ def event(draw: st.DrawFn, kind: type) -> Any:
 
 def leaves(base: type) -> set[type]:
     found: set[type] = set()
+    kind: type
     for kind in base.__subclasses__():
         found |= {kind} | leaves(kind)
     return found

@@ -95,15 +95,13 @@ class BaseEvent(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True,
     metadata: Raw | None = None
 
 
-class AttributableEvent(BaseEvent, frozen=True, gc=False, omit_defaults=True, kw_only=True, rename="camel"):
+class AttributableEvent(BaseEvent, frozen=True, kw_only=True):
     """An event that may belong to a child run, whose id is ``subagent_run_id``."""
 
     subagent_run_id: str | None = None
 
 
-class TextMessageStartEvent(
-    AttributableEvent, frozen=True, gc=False, omit_defaults=True, kw_only=True, rename="camel", tag="TEXT_MESSAGE_START"
-):
+class TextMessageStartEvent(AttributableEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_START"):
     """Opens a text message."""
 
     message_id: str
@@ -111,82 +109,40 @@ class TextMessageStartEvent(
     name: str | None = None
 
 
-class TextMessageContentEvent(
-    AttributableEvent,
-    frozen=True,
-    gc=False,
-    omit_defaults=True,
-    kw_only=True,
-    rename="camel",
-    tag="TEXT_MESSAGE_CONTENT",
-):
+class TextMessageContentEvent(AttributableEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_CONTENT"):
     """Appends to an open text message."""
 
     message_id: str
     delta: str
 
 
-class TextMessageEndEvent(
-    AttributableEvent, frozen=True, gc=False, omit_defaults=True, kw_only=True, rename="camel", tag="TEXT_MESSAGE_END"
-):
+class TextMessageEndEvent(AttributableEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_END"):
     """Closes a text message."""
 
     message_id: str
 
 
-class ReasoningMessageStartEvent(
-    AttributableEvent,
-    frozen=True,
-    gc=False,
-    omit_defaults=True,
-    kw_only=True,
-    rename="camel",
-    tag="REASONING_MESSAGE_START",
-):
+class ReasoningMessageStartEvent(AttributableEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_START"):
     """Opens a reasoning message."""
 
     message_id: str
     role: str | None = None
 
 
-class ReasoningMessageContentEvent(
-    AttributableEvent,
-    frozen=True,
-    gc=False,
-    omit_defaults=True,
-    kw_only=True,
-    rename="camel",
-    tag="REASONING_MESSAGE_CONTENT",
-):
+class ReasoningMessageContentEvent(AttributableEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_CONTENT"):
     """Appends to an open reasoning message."""
 
     message_id: str
     delta: str
 
 
-class ReasoningMessageEndEvent(
-    AttributableEvent,
-    frozen=True,
-    gc=False,
-    omit_defaults=True,
-    kw_only=True,
-    rename="camel",
-    tag="REASONING_MESSAGE_END",
-):
+class ReasoningMessageEndEvent(AttributableEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_END"):
     """Closes a reasoning message."""
 
     message_id: str
 
 
-class ReasoningEncryptedValueEvent(
-    AttributableEvent,
-    frozen=True,
-    gc=False,
-    omit_defaults=True,
-    kw_only=True,
-    rename="camel",
-    tag="REASONING_ENCRYPTED_VALUE",
-):
+class ReasoningEncryptedValueEvent(AttributableEvent, frozen=True, kw_only=True, tag="REASONING_ENCRYPTED_VALUE"):
     """A provider's signature over a reasoning message."""
 
     subtype: Literal["tool-call", "message"]
@@ -194,9 +150,7 @@ class ReasoningEncryptedValueEvent(
     encrypted_value: str
 
 
-class ToolCallStartEvent(
-    AttributableEvent, frozen=True, gc=False, omit_defaults=True, kw_only=True, rename="camel", tag="TOOL_CALL_START"
-):
+class ToolCallStartEvent(AttributableEvent, frozen=True, kw_only=True, tag="TOOL_CALL_START"):
     """Opens a tool call."""
 
     tool_call_id: str
@@ -204,26 +158,20 @@ class ToolCallStartEvent(
     parent_message_id: str | None = None
 
 
-class ToolCallArgsEvent(
-    AttributableEvent, frozen=True, gc=False, omit_defaults=True, kw_only=True, rename="camel", tag="TOOL_CALL_ARGS"
-):
+class ToolCallArgsEvent(AttributableEvent, frozen=True, kw_only=True, tag="TOOL_CALL_ARGS"):
     """Appends to the argument text of an open tool call."""
 
     tool_call_id: str
     delta: str
 
 
-class ToolCallEndEvent(
-    AttributableEvent, frozen=True, gc=False, omit_defaults=True, kw_only=True, rename="camel", tag="TOOL_CALL_END"
-):
+class ToolCallEndEvent(AttributableEvent, frozen=True, kw_only=True, tag="TOOL_CALL_END"):
     """The arguments of a tool call are complete."""
 
     tool_call_id: str
 
 
-class ToolCallResultEvent(
-    AttributableEvent, frozen=True, gc=False, omit_defaults=True, kw_only=True, rename="camel", tag="TOOL_CALL_RESULT"
-):
+class ToolCallResultEvent(AttributableEvent, frozen=True, kw_only=True, tag="TOOL_CALL_RESULT"):
     """What a tool returned: text, or the JSON of a list of AG-UI content parts."""
 
     message_id: str
@@ -232,9 +180,7 @@ class ToolCallResultEvent(
     role: str | None = None
 
 
-class SubagentStartedEvent(
-    AttributableEvent, frozen=True, gc=False, omit_defaults=True, kw_only=True, rename="camel", tag="SUBAGENT_STARTED"
-):
+class SubagentStartedEvent(AttributableEvent, frozen=True, kw_only=True, tag="SUBAGENT_STARTED"):
     """A child run began; ``subagent_run_id`` is the child."""
 
     name: str
@@ -244,18 +190,14 @@ class SubagentStartedEvent(
     parent_message_id: str | None = None
 
 
-class SubagentFinishedEvent(
-    AttributableEvent, frozen=True, gc=False, omit_defaults=True, kw_only=True, rename="camel", tag="SUBAGENT_FINISHED"
-):
+class SubagentFinishedEvent(AttributableEvent, frozen=True, kw_only=True, tag="SUBAGENT_FINISHED"):
     """A child run completed."""
 
     result: Raw | None = None
     outcome: SuccessOutcome | None = None
 
 
-class SubagentErrorEvent(
-    AttributableEvent, frozen=True, gc=False, omit_defaults=True, kw_only=True, rename="camel", tag="SUBAGENT_ERROR"
-):
+class SubagentErrorEvent(AttributableEvent, frozen=True, kw_only=True, tag="SUBAGENT_ERROR"):
     """A child run did not complete."""
 
     message: str
@@ -266,9 +208,7 @@ class _Visibility(Struct, gc=False):
     display: Any = True
 
 
-class CustomEvent(
-    AttributableEvent, frozen=True, gc=False, omit_defaults=True, kw_only=True, rename="camel", tag="CUSTOM"
-):
+class CustomEvent(AttributableEvent, frozen=True, kw_only=True, tag="CUSTOM"):
     """Any other observation, named."""
 
     name: str
@@ -282,9 +222,7 @@ class CustomEvent(
         return msgspec.json.decode(self.metadata, type=_Visibility).display is False
 
 
-class RunStartedEvent(
-    BaseEvent, frozen=True, gc=False, omit_defaults=True, kw_only=True, rename="camel", tag="RUN_STARTED"
-):
+class RunStartedEvent(BaseEvent, frozen=True, kw_only=True, tag="RUN_STARTED"):
     """Opens the root run."""
 
     thread_id: str
@@ -292,9 +230,7 @@ class RunStartedEvent(
     protocol_version: str | None = None
 
 
-class RunFinishedEvent(
-    BaseEvent, frozen=True, gc=False, omit_defaults=True, kw_only=True, rename="camel", tag="RUN_FINISHED"
-):
+class RunFinishedEvent(BaseEvent, frozen=True, kw_only=True, tag="RUN_FINISHED"):
     """Closes a root run that did not fail."""
 
     thread_id: str
@@ -304,9 +240,7 @@ class RunFinishedEvent(
     usage: list[TokenUsage] | None = None
 
 
-class RunErrorEvent(
-    BaseEvent, frozen=True, gc=False, omit_defaults=True, kw_only=True, rename="camel", tag="RUN_ERROR"
-):
+class RunErrorEvent(BaseEvent, frozen=True, kw_only=True, tag="RUN_ERROR"):
     """Ends a root run that failed."""
 
     message: str
