@@ -73,6 +73,7 @@ class FrameWriter:
                     turn_over=False,
                     next_items=0,
                     next_bytes=0,
+                    version="",
                     continuation=None,
                     frames=[(data, b"%dCUSTOM:n" % (flags | HIDDEN if hidden else flags)) for _, flags, data in rows],
                     rejected=[],

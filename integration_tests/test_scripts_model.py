@@ -193,6 +193,7 @@ class Runs(RuleBasedStateMachine):
             turn_over=turn_over,
             next_items=2,
             next_bytes=1 << 20,
+            version="v",
             continuation=b"c",
             frames=frames,
             rejected=[],

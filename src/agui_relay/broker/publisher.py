@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 from agui_relay.broker.errors import ItemTooLarge, RelayError, RunBusy, RunEnded, RunLost
 from agui_relay.broker.faults import backoff, is_transient
 from agui_relay.broker.keys import RunKeys
-from agui_relay.broker.scripts import Appended, AppendItem, Scripts
+from agui_relay.broker.scripts import Appended, AppendItem, Opened, Scripts
 from agui_relay.broker.settings import RelaySettings, milliseconds
 from agui_relay.source import HarnessItem, canonical_item, encode_item, from_harness
 
@@ -65,14 +65,7 @@ class Publisher:
         return self.keys.run_id
 
     async def __aenter__(self) -> Self:
-        opened = await self._scripts.open(
-            self.keys,
-            token=self.token,
-            epoch=secrets.token_hex(8),
-            thread_id=self._thread_id,
-            lease_ms=milliseconds(self._settings.publisher_lease),
-            kept_ms=milliseconds(self._settings.live_run_kept),
-        )
+        opened = await self._open()
         match opened.word:
             case "opened" | "resumed":
                 self.epoch = opened.epoch
@@ -87,6 +80,39 @@ class Publisher:
                 raise RunEnded(f"run {self.run_id!r} is over ({opened.status}); delete it to use its id again")
         self._sender = asyncio.create_task(self._send(), name=f"publisher of {self.run_id}")
         return self
+
+    async def _open(self) -> Opened:
+        """Open the run; wait `settle_timeout` for a server that cannot be reached. To open it again has no effect."""
+        epoch, delays = secrets.token_hex(8), backoff()
+        give_up = asyncio.get_running_loop().time() + self._settings.settle_timeout
+        while True:
+            try:
+                opened = await self._scripts.open(
+                    self.keys,
+                    token=self.token,
+                    epoch=epoch,
+                    thread_id=self._thread_id,
+                    lease_ms=milliseconds(self._settings.publisher_lease),
+                    kept_ms=milliseconds(self._settings.live_run_kept),
+                )
+            except (RedisError, OSError) as error:
+                if not is_transient(error) or asyncio.get_running_loop().time() > give_up:
+                    raise
+                self._lost_contact(error)
+                await asyncio.sleep(next(delays))
+            else:
+                self._has_contact()
+                return opened
+
+    def _lost_contact(self, error: Exception) -> None:
+        if not self._down:
+            self._down = True
+            _log.warning("run %r: cannot reach Redis, publishing waits: %s", self.run_id, error)
+
+    def _has_contact(self) -> None:
+        if self._down:
+            self._down = False
+            _log.info("run %r: publishing goes on", self.run_id)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -117,7 +143,10 @@ class Publisher:
         if not self._ended and self._failure is None:
             try:
                 await self._scripts.abandon(
-                    self.keys, token=self.token, kept_ms=milliseconds(self._settings.ended_run_kept)
+                    self.keys,
+                    token=self.token,
+                    kept_ms=milliseconds(self._settings.ended_run_kept),
+                    epoch=self.epoch,
                 )
             except (RedisError, OSError) as error:
                 _log.warning("run %r is left to its lease: %s", self.run_id, error)
@@ -286,18 +315,15 @@ class Publisher:
                     unread_bytes=settings.unread_bytes,
                     thread_id=self._thread_id,
                     items=batch,
+                    epoch=self.epoch,
                 )
             except (RedisError, OSError) as error:
                 if not is_transient(error):
                     raise
-                if not self._down:
-                    self._down = True
-                    _log.warning("run %r: cannot reach Redis, publishing waits: %s", self.run_id, error)
+                self._lost_contact(error)
                 await asyncio.sleep(next(delays))
                 continue
-            if self._down:
-                self._down = False
-                _log.info("run %r: publishing goes on", self.run_id)
+            self._has_contact()
             if reply.word != "full":
                 return reply
             await asyncio.sleep(next(delays))

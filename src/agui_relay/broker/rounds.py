@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import NamedTuple
 
 from agui_relay.broker.drain import ItemProcessor, project_batch
@@ -18,37 +20,32 @@ from agui_relay.projection.projector import ContinuationError, Projector
 _log = logging.getLogger("agui_relay.worker")
 
 _LEAST_ROUND_BYTES = 64 * 1024
-DELIVERIES_SINGLE = 3
-"""From this delivery on an entry is suspected to kill workers: its run is taken one item at a time."""
-DELIVERIES_REJECT = 5
-"""At this delivery the run's next item is set aside unseen."""
+CLAIMS_SUSPECT = 2
+"""A run claimed this often without a commit may hold an item that kills workers: it is taken one item at a time."""
+CLAIMS_REJECT = 4
+"""At this claim, its fifth delivery, the run's next item is set aside unseen."""
 
 
 class _Known(NamedTuple):
     """A projector that stands at a run's cursor, as long as the version of the continuation is still the same."""
 
     epoch: str
-    version: int
+    version: str
     continuation: bytes
     projector: Projector
 
 
 class _Turn:
-    """A ready entry in work; `next` is what to project without a fetch."""
+    """A ready entry in work; `next` is what to project without a fetch, `claimed` is to be told at the first one."""
 
-    __slots__ = ("deliveries", "entry", "keys", "next", "taken")
+    __slots__ = ("claimed", "entry", "keys", "next", "taken")
 
-    def __init__(self, entry: bytes, keys: RunKeys, deliveries: int, next_: Fetched | None) -> None:
+    def __init__(self, entry: bytes, keys: RunKeys, claimed: bool, next_: Fetched | None) -> None:
         self.entry = entry
         self.keys = keys
-        self.deliveries = deliveries
+        self.claimed = claimed
         self.next = next_
         self.taken = 0
-
-    @property
-    def suspect(self) -> bool:
-        """Whether its run may be what kills workers."""
-        return self.deliveries >= DELIVERIES_SINGLE
 
 
 class _Work(NamedTuple):
@@ -79,6 +76,8 @@ class Rounds:
             settings.items_kept_bytes,
         )
         self._known: OrderedDict[str, _Known] = OrderedDict()
+        # A count would not do as the word for a continuation: after a failover another one may have the same number.
+        self._words = (f"{secrets.token_hex(6)}.{number}" for number in count(1))
         self.stopping = False
         """Set to let each run go to the end of the queue after the batch in work."""
         self.items = 0
@@ -95,15 +94,15 @@ class Rounds:
         entries: Mapping[bytes, RunKeys],
         *,
         inline: Mapping[bytes, Fetched] | None = None,
-        deliveries: Mapping[bytes, int] | None = None,
+        claimed: bool = False,
     ) -> None:
         """Work on the runs of `entries` (ready entry to run) until nothing of them is left to do here.
 
-        `inline` is what entries carry of their runs, `deliveries` how often they were delivered, 1 where not told.
+        `inline` is what entries carry of their runs; `claimed` tells that other workers had these entries before.
         Raises the transient errors of redis-py, see `faults`.
         """
         turns = [
-            _Turn(entry, keys, (deliveries or {}).get(entry, 1), self._usable(keys, (inline or {}).get(entry)))
+            _Turn(entry, keys, claimed, self._usable(keys, (inline or {}).get(entry)))
             for entry, keys in entries.items()
         ]
         while turns:
@@ -128,6 +127,8 @@ class Rounds:
         missing = [turn for turn in turns if turn.next is None]
         if missing:
             fetched = await self._scripts.fetch_many([self._fetch_call(turn, len(turns)) for turn in missing])
+            for turn in missing:
+                turn.claimed = False
             replies: dict[bytes, Fetched | BaseException] = dict(
                 zip((turn.entry for turn in missing), fetched, strict=True)
             )
@@ -135,7 +136,7 @@ class Rounds:
 
     def _usable(self, keys: RunKeys, fetched: Fetched | None) -> Fetched | None:
         """Return what a ready entry carries if this worker has the continuation that belongs to it."""
-        if fetched is None or (fetched.version == 0 and fetched.cursor == 0):
+        if fetched is None or (not fetched.version and fetched.cursor == 0):
             return fetched
         known = self._known.get(keys.run_id)
         return (
@@ -152,8 +153,9 @@ class Rounds:
             turn.keys,
             turn.entry,
             "" if known is None else f"{known.epoch}:{known.version}",
-            1 if turn.suspect else self._settings.batch_items,
+            self._settings.batch_items,
             self._most_bytes(runs),
+            turn.claimed,
         )
 
     def _project(self, turn: _Turn, fetched: Fetched, calls: list[_Work], runs: int) -> None:
@@ -169,8 +171,8 @@ class Rounds:
             return Projector(run_id=run_id, thread_id=fetched.thread_id or None)
 
         poison = None
-        if turn.deliveries >= DELIVERIES_REJECT and turn.taken == 0:
-            poison = f"set aside unseen: its run was delivered {turn.deliveries} times without a commit"
+        if fetched.claims >= CLAIMS_REJECT:
+            poison = f"set aside unseen: its run was delivered {fetched.claims + 1} times without a commit"
         try:
             batch, projector = project_batch(
                 fetched, restore, known.projector if known is not None else None, self._process, poison
@@ -188,8 +190,9 @@ class Rounds:
             new_cursor=fetched.cursor + len(fetched.items),
             consumed=batch.consumed,
             turn_over=turn_over,
-            next_items=0 if turn.suspect else self._settings.batch_items,
+            next_items=0 if fetched.claims >= CLAIMS_SUSPECT else self._settings.batch_items,
             next_bytes=self._most_bytes(runs),
+            version=next(self._words) if projector.changed else fetched.version,
             continuation=projector.export() if projector.changed else None,
             frames=batch.frames,
             rejected=batch.rejected,
@@ -198,7 +201,7 @@ class Rounds:
         written = call.continuation
         known = _Known(
             fetched.epoch,
-            fetched.version + (written is not None),
+            call.version,
             continuation if written is None else written,
             projector,
         )
@@ -222,8 +225,6 @@ class Rounds:
         self.rejected += len(call.rejected)
         if call.rejected:
             _log.warning("run %r: %d items rejected: %s", turn.keys.run_id, len(call.rejected), call.rejected[0].error)
-        # What was suspected is behind the run now, or set aside.
-        turn.deliveries = min(turn.deliveries, DELIVERIES_REJECT - 1)
         if reply.left or reply.status == "live":
             self._known[turn.keys.run_id] = known
             while len(self._known) > self._settings.worker_cached_runs:

@@ -44,6 +44,7 @@ FETCH: Final = Script("fetch", "prelude", "fetch")
 COMMIT: Final = Script("commit", "prelude", "commit")
 ABANDON: Final = Script("abandon", "prelude", "abandon")
 JOIN: Final = Script("join", "prelude", "join")
+MEND: Final = Script("mend", "prelude", "mend")
 DELETE: Final = Script("delete", "prelude", "delete")
 READ: Final = Script("read", "prelude", "read")
 FORGET: Final = Script("forget", "forget")
@@ -75,9 +76,10 @@ class Fetched(NamedTuple):
     epoch: str = ""
     cursor: int = 0
     position: int = 0
-    version: int = 0
+    version: str = ""
     continuation: bytes = b""
     thread_id: str = ""
+    claims: int = 0
     items: Sequence[bytes] = ()
 
 
@@ -127,6 +129,7 @@ class FetchCall(NamedTuple):
     cached: str
     most_items: int
     most_bytes: int
+    claimed: bool = False
 
 
 type Frame = tuple[bytes, bytes]
@@ -153,6 +156,7 @@ class CommitCall(NamedTuple):
     turn_over: bool
     next_items: int
     next_bytes: int
+    version: str
     continuation: bytes | None
     frames: Sequence[Frame]
     rejected: Sequence[Rejected]
@@ -258,9 +262,10 @@ class Scripts:
         unread_bytes: int,
         thread_id: str,
         items: Sequence[AppendItem],
+        epoch: str = "",
     ) -> Appended:
-        """Store items; without items, renew the publisher's lease."""
-        flat: list[Argument] = [token, known, lease_ms, kept_ms, unread_bytes, thread_id, len(items)]
+        """Store items; without items, renew the publisher's lease. `epoch` is the life they are for, '' for any."""
+        flat: list[Argument] = [token, known, lease_ms, kept_ms, unread_bytes, thread_id, epoch, len(items)]
         for item in items:
             flat.extend(item)
         word, *rest = await self._call(APPEND, keys, *flat)
@@ -277,7 +282,11 @@ class Scripts:
     async def fetch_many(self, calls: Sequence[FetchCall]) -> list[Fetched | BaseException]:
         """Fetch the next items of many runs; an exception stands where a call failed."""
         replies = await self._call_many(
-            FETCH, [(call.keys, (call.entry, call.cached, call.most_items, call.most_bytes)) for call in calls]
+            FETCH,
+            [
+                (call.keys, (call.entry, call.cached, call.most_items, call.most_bytes, int(call.claimed)))
+                for call in calls
+            ],
         )
         return [reply if isinstance(reply, BaseException) else _fetched(reply) for reply in replies]
 
@@ -286,9 +295,15 @@ class Scripts:
         replies = await self._call_many(COMMIT, [(call.keys, _commit_arguments(call, limits)) for call in calls])
         return [reply if isinstance(reply, BaseException) else _committed(reply) for reply in replies]
 
-    async def abandon(self, keys: RunKeys, *, token: str, kept_ms: int) -> str:
+    async def abandon(self, keys: RunKeys, *, token: str, kept_ms: int, epoch: str = "") -> str:
         """End a run without a terminal item; return abandoned, live, ended, fenced or gone."""
-        reply = await self._call(ABANDON, keys, token, kept_ms)
+        reply = await self._call(ABANDON, keys, token, kept_ms, epoch)
+        word: str = reply[0].decode()
+        return word
+
+    async def mend(self, keys: RunKeys, *, lease_ms: int, given_back: bytes = b"") -> str:
+        """Queue a run that waits for a worker in vain; return queued, well or gone."""
+        reply = await self._call(MEND, keys, given_back, lease_ms)
         word: str = reply[0].decode()
         return word
 
@@ -345,8 +360,18 @@ async def ensure_group(client: RedisClient, keys: PartitionKeys) -> bool:
 def _fetched(reply: Reply) -> Fetched:
     if reply[0] != b"items":
         return Fetched(reply[0].decode())
-    _, epoch, cursor, position, version, continuation, thread_id, *items = reply
-    return Fetched("items", epoch.decode(), cursor, position, version, continuation, thread_id.decode(), items)
+    _, epoch, cursor, position, version, continuation, thread_id, claims, *items = reply
+    return Fetched(
+        "items",
+        epoch.decode(),
+        cursor,
+        position,
+        version.decode(),
+        continuation,
+        thread_id.decode(),
+        claims,
+        items,
+    )
 
 
 def inline(fields: Mapping[bytes, bytes]) -> Fetched | None:
@@ -359,10 +384,9 @@ def inline(fields: Mapping[bytes, bytes]) -> Fetched | None:
         fields[b"epoch"].decode(),
         int(fields[b"cursor"]),
         int(fields[b"position"]),
-        int(fields[b"version"]),
-        b"",
-        fields[b"thread"].decode(),
-        items.split(b"\n"),
+        fields[b"version"].decode(),
+        thread_id=fields[b"thread"].decode(),
+        items=items.split(b"\n"),
     )
 
 
@@ -384,7 +408,7 @@ def _commit_arguments(call: CommitCall, limits: CommitLimits) -> list[Argument]:
         *limits,
         call.next_items,
         call.next_bytes,
-        int(call.continuation is not None),
+        "" if call.continuation is None else call.version,
         call.continuation or b"",
         len(call.frames),
         len(call.rejected),

@@ -171,8 +171,7 @@ class Worker:
         try:
             while True:
                 try:
-                    deliveries = await self._deliveries(runs) if claimed else None
-                    await self.rounds.drain(runs, inline=carried, deliveries=deliveries)
+                    await self.rounds.drain(runs, inline=carried, claimed=claimed)
                     self.contact.answered(self._part(keys))
                     return
                 except (RedisError, OSError) as error:
@@ -182,14 +181,6 @@ class Worker:
         finally:
             for entry in runs:
                 self._held.pop((keys.ready, entry), None)
-
-    async def _deliveries(self, runs: dict[bytes, RunKeys]) -> dict[bytes, int]:
-        client = self._relay.client
-        counts: dict[bytes, int] = {}
-        for entry, keys in runs.items():
-            for row in await client.xpending_range(keys.ready, GROUP, entry, entry, 1):
-                counts[entry] = row["times_delivered"]
-        return counts
 
     async def _renew(self, keys: PartitionKeys) -> None:
         """Keep others from claiming what is in work here."""

@@ -2,14 +2,14 @@
   End a run whose publisher is gone. What it has stored is still projected; then the run is `abandoned`.
 
   ARGV   4 the publisher's token, or '' for a sweep, which only ends runs whose lease is over
-         5 ms an ended run is kept
+         5 ms an ended run is kept  6 epoch, '' for any
 
   Returns
     {'abandoned'}                           now, or as soon as its unread items are projected
     {'live'}                                the lease is not over
     {'ended', status}                       it had its terminal item, or was abandoned before
     {'fenced', status}                      the token is not the run's
-    {'gone'}
+    {'gone'}                                no state, or that of another life
 ]]
 local token, kept = ARGV[4], tonumber(ARGV[5])
 
@@ -22,6 +22,9 @@ end
 local epoch, status, position = state[1], state[3], tonumber(state[6])
 if token ~= '' and state[2] ~= token then
   return { 'fenced', status }
+end
+if ARGV[6] ~= '' and ARGV[6] ~= epoch then
+  return { 'gone' }
 end
 if status ~= 'live' then
   redis.call('ZREM', LEASES, RUN)

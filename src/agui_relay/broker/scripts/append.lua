@@ -2,7 +2,7 @@
   Store items of one publisher; without items, renew its lease.
 
   ARGV   4 token  5 last ordinal the publisher knows as stored  6 lease ms  7 ms a live run is kept
-         8 bound of unread bytes  9 thread id  10 number of items n
+         8 bound of unread bytes  9 thread id  10 epoch, '' for any  11 number of items n
          then n times: source run id, sequence, outcome ('' unless it is the run's terminal item), item
 
   The ready entry of a run that had nothing unread carries a small append itself, with what a worker must know beside
@@ -16,13 +16,13 @@
     {'hole', last ordinal}                  the server knows less than it has acknowledged: nothing stored
     {'ended', status}                       a new item for a run that has its terminal item
     {'fenced', status}                      the token is not, or no longer, the run's
-    {'gone'}
+    {'gone'}                                no state, or that of another life
 ]]
 -- Larger ones would only fill the ready stream.
 local INLINE_BYTES = 16384
 
 local token, known, lease, kept = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local bound, thread, count = tonumber(ARGV[8]), ARGV[9], tonumber(ARGV[10])
+local bound, thread, count = tonumber(ARGV[8]), ARGV[9], tonumber(ARGV[11])
 
 local state = redis.call('HMGET', STATE, 'epoch', 'token', 'status', 'last', 'cursor', 'unread', 'ready', 'thread',
   'version', 'position')
@@ -33,13 +33,16 @@ local status, last, cursor, unread = state[3], tonumber(state[4]), tonumber(stat
 if state[2] ~= token then
   return { 'fenced', status }
 end
+if ARGV[10] ~= '' and ARGV[10] ~= state[1] then
+  return { 'gone' }
+end
 if last < known then
   return { 'hole', last }
 end
 
 local sequences, fresh, bytes, outcome = {}, {}, 0, ''
 for index = 0, count - 1 do
-  local at = 11 + index * 4
+  local at = 12 + index * 4
   local field, sequence = 'seq:' .. ARGV[at], tonumber(ARGV[at + 1])
   if not sequences[field] then
     sequences[field] = tonumber(redis.call('HGET', STATE, field) or -1)

@@ -5,7 +5,7 @@
          9 '1' when the run's turn is over  10 ms an ended run is kept  11 bound of announced bytes x subscriptions
          12 bytes of the frame log that are kept  13 bytes of items behind the cursor, and of rejected ones, that are
          14 most of the next items to return, 0 for none  15 most bytes of them
-         16 '1' when 17 is a new continuation, else '0'  17 continuation
+         16 word for the new continuation, '' when it is as before  17 continuation
          18 number of frames f  19 number of rejected items r  20 number of views v
          then f times: frame, meta;  r times: ordinal, error, item;  v times: view, announced lines ('' = read the log)
 
@@ -21,7 +21,7 @@ local log_bound, items_bound = tonumber(ARGV[12]), tonumber(ARGV[13])
 local frames, rejected, views = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20])
 
 local state = redis.call('HMGET', STATE, 'epoch', 'cursor', 'position', 'last', 'ready', 'unread', 'status', 'outcome',
-  'log', 'kept', 'aside')
+  'log', 'kept', 'aside', 'tries', 'wary')
 local ready = state[5]
 if ready ~= entry then
   settle(entry)
@@ -59,9 +59,16 @@ aside = trim(REJECTED, aside, items_bound, last, function() return true end)
 local unread = math.max(0, tonumber(state[6]) - consumed)
 redis.call('HSET', STATE, 'cursor', to, 'position', head, 'unread', whole(unread),
   'log', whole(log), 'kept', whole(kept_items), 'aside', whole(aside))
-if ARGV[16] == '1' then
-  redis.call('HSET', STATE, 'continuation', ARGV[17])
-  redis.call('HINCRBY', STATE, 'version', 1)
+if ARGV[16] ~= '' then
+  redis.call('HSET', STATE, 'version', ARGV[16], 'continuation', ARGV[17])
+end
+if state[12] then
+  -- Not this batch killed workers; what is left of those that may have is still taken one by one.
+  if to == last or to >= tonumber(state[13] or 0) then
+    redis.call('HDEL', STATE, 'tries', 'wary')
+  else
+    redis.call('HSET', STATE, 'tries', math.min(tonumber(state[12]), 2))
+  end
 end
 
 if to < last then

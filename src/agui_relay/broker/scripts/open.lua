@@ -33,7 +33,7 @@ end
 
 redis.call('DEL', ITEMS, FRAMES, REJECTED, DISPLAY)
 redis.call('HSET', STATE, 'epoch', epoch, 'token', token, 'thread', thread, 'status', 'live',
-  'last', 0, 'cursor', 0, 'position', 0, 'unread', 0, 'version', 0)
+  'last', 0, 'cursor', 0, 'position', 0, 'unread', 0, 'version', '')
 redis.call('ZADD', LEASES, whole(time + lease), RUN)
 redis.call('ZADD', RUNS, whole(time), RUN)
 expire_at(time + kept)

@@ -79,10 +79,11 @@ local function trim(stream, size, bound, last, may_be_first)
     return size
   end
   local goal, left, kept, cut, from = bound - math.floor(bound / 4), size, size, nil, '-'
-  local done = false
+  local done, exhausted = false, false
   while not done do
     local rows = redis.call('XRANGE', stream, from, '+', 'COUNT', 64)
-    done = #rows == 0
+    exhausted = #rows == 0
+    done = exhausted
     for _, row in ipairs(rows) do
       local beyond = tonumber(string.match(row[1], '^%d+')) > last
       if may_be_first(row) then
@@ -99,6 +100,10 @@ local function trim(stream, size, bound, last, may_be_first)
   end
   if cut then
     redis.call('XTRIM', stream, 'MINID', '=', cut)
+  end
+  if exhausted then
+    -- The count was of rows that are not there any more: somebody removed the stream by hand.
+    kept = cut and kept - left or 0
   end
   return kept
 end
