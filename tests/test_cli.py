@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -191,6 +192,26 @@ async def test_an_item_is_carried_before_the_input_ends(redis_url: str, recordin
         assert publish.returncode == 0
         events, _ = await tail.communicate()
         assert events.splitlines() == list(recording.events[1:])
+
+
+async def test_the_items_of_the_documentation_are_a_run(redis_url: str, tmp_path: Path, run: Run) -> None:
+    page = Path(__file__).parent.parent / "docs" / "commands.md"
+    lines = re.search(r"```json\n(.*?)```", page.read_text(), re.DOTALL)
+    assert lines is not None
+    (tmp_path / "items.jsonl").write_text(lines[1])
+    async with worker(redis_url):
+        assert (await run("publish", "r-1", tmp_path / "items.jsonl"))[0] == 0
+        status, text, outcome = await run("tail", "r-1")
+    assert status == 0
+    assert [line.split()[1] for line in text.decode().splitlines()] == [
+        "RUN_STARTED",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+        "RUN_FINISHED",
+    ]
+    assert outcome.startswith("finished, at ")
 
 
 async def test_a_bad_line_is_named(recording: Recording, tmp_path: Path, run: Run) -> None:
