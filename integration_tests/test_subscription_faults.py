@@ -76,6 +76,9 @@ async def test_readers_that_are_cut_again_and_again_end_equal(redis_url: str, re
     """Each reader has a proxy and connections of its own, and is cut at random moments, at least five times."""
     print(f"seed {SEED}: {READERS} readers of {RUNS} runs")
     writers = [await FrameWriter(relay.scripts, RunKeys("agui", f"run-{n}")).open() for n in range(RUNS)]
+    # All of them share one event loop: the more there are, the more time each must have.
+    pace = 0.005 * READERS
+    settings = RelaySettings(subscription_lease=max(0.6, 0.03 * READERS))
     reconnects: list[int] = []
     all_cut = asyncio.Event()
 
@@ -84,13 +87,13 @@ async def test_readers_that_are_cut_again_and_again_end_equal(redis_url: str, re
         given: list[bytes] = []
         async with (
             Proxy(socket_of(redis_url)) as own,
-            Relay(own.url, settings=SETTINGS) as mine,
+            Relay(own.url, settings=settings) as mine,
             mine.subscribe(writers[number % RUNS].keys.run_id) as subscription,
         ):
             reading = asyncio.create_task(read(subscription, given))
             while subscription.reconnects < CUTS:
                 # A moment like any other: within a read, an event, a handshake, a heartbeat.
-                await asyncio.sleep(chance.random() * 0.1)
+                await asyncio.sleep(chance.random() * pace)
                 own.cut(*[connection for connection in own.connections if chance.random() < 0.7])
             reconnects.append(subscription.reconnects)
             if len(reconnects) == READERS:
@@ -102,7 +105,7 @@ async def test_readers_that_are_cut_again_and_again_end_equal(redis_url: str, re
         while not all_cut.is_set():
             await writer.commit(event(number), *[event(number, 60_000)] * (number % 7 == 0), event(-number))
             number += 1
-            await asyncio.sleep(chance.random() * 0.05)
+            await asyncio.sleep(chance.random() * pace / 2)
         await writer.commit(event(number), outcome="finished")
 
     async with asyncio.TaskGroup() as group:
