@@ -66,27 +66,30 @@ class _Chunk:
         self.missing = missing
         self.whole: str | None = None
         self.since: StringIO | None = None
-        self.add(event)
+        self._append(event.get("delta"))
         if self.text() is not None:
             event["delta"] = ""
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Append an event's delta, None adds nothing; and take over what no chunk before it has said."""
-        delta = event.get("delta")
-        if delta is not None:
-            text = delta if isinstance(delta, str) else _as_text(delta)
-            if self.since is not None:
-                self.since.write(text)
-            elif self.whole is None:
-                self.whole = text
-            else:
-                self.since = StringIO()
-                self.since.write(text)
+        self._append(event.get("delta"))
         for name, other in self.missing:
             value = _member(event, name, other)
             if value is not None:
                 self.event[name] = value
                 self.missing = tuple(names for names in self.missing if names[0] != name)
+
+    def _append(self, delta: object) -> None:
+        if delta is None:
+            return
+        text = delta if isinstance(delta, str) else _as_text(delta)
+        if self.since is not None:
+            self.since.write(text)
+        elif self.whole is None:
+            self.whole = text
+        else:
+            self.since = StringIO()
+            self.since.write(text)
 
     def text(self) -> str | None:
         """Return all deltas joined, None when there was none. Snapshots share it, so that it is held once."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agui_relay import replay, sse
 
-TOTAL = int(os.environ.get("AGUI_RELAY_EXAMPLES", "1000"))
+TOTAL = int(os.environ.get("AGUI_RELAY_EXAMPLES", "600"))
 """Streams that the tests of this file together compare."""
 SEED = int(os.environ.get("AGUI_RELAY_SEED", "20261129"))
 
