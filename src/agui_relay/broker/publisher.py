@@ -18,7 +18,8 @@ from agui_relay.broker.faults import backoff, is_transient
 from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.scripts import Appended, AppendItem, Opened, Scripts
 from agui_relay.broker.settings import RelaySettings, milliseconds
-from agui_relay.source import HarnessItem, canonical_item, encode_item, from_harness
+from agui_relay.source import HarnessItem, encode_item
+from agui_relay.source.wire import wire_item
 
 _log = logging.getLogger("agui_relay.publisher")
 
@@ -166,12 +167,7 @@ class Publisher:
 
         """
         self._check()
-        if isinstance(item, bytes | bytearray | memoryview):
-            item, data = canonical_item(bytes(item))
-        else:
-            if not isinstance(item, HarnessItem):
-                item = from_harness(item)
-            data = encode_item(item)
+        item, data = wire_item(item)
         terminal = item.terminal if item.run_id == self.run_id else None
         if len(data) > self._settings.item_bytes:
             if terminal is None:
@@ -259,7 +255,7 @@ class Publisher:
                 self._send_again(reply.last)
             case "ended":
                 raise RunEnded(f"run {self.run_id!r} is over ({reply.status}); item {batch[0].sequence} was not stored")
-            case "fenced" if reply.status != "live":
+            case "fenced" if reply.status not in ("", "live"):
                 raise RunEnded(f"run {self.run_id!r} was declared abandoned; {len(self._buffer)} items were not stored")
             case "fenced":
                 raise RunLost(f"run {self.run_id!r} is another publisher's now")

@@ -1,0 +1,22 @@
+"""Decides how whatever a publisher is given becomes an item and the bytes that are stored."""
+
+from typing import Any
+
+from agui_relay.source.harness import from_harness
+from agui_relay.source.items import HarnessItem, canonical_item, encode_item, encode_made
+
+
+def wire_item(given: HarnessItem | bytes | Any) -> tuple[HarnessItem, bytes]:
+    """Return the item and its canonical bytes, of a `HarnessItem`, the JSON of one, or a live `a13n_harness` item.
+
+    Raises:
+        ItemError: it is not valid; the message says where.
+        TypeError: it is none of these.
+
+    """
+    if isinstance(given, HarnessItem):
+        return given, encode_item(given)
+    if isinstance(given, bytes | bytearray | memoryview):
+        return canonical_item(bytes(given))
+    made = from_harness(given)
+    return made, encode_made(made)
