@@ -295,6 +295,11 @@ async def test_a_reader_may_leave(redis_url: str, recording: Recording, items_fi
     assert errors == b""
 
 
+def test_a_run_id_that_cannot_be_is_told(redis_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tail", "run\n1", "--redis", redis_url]) == 1
+    assert "run id" in says(capsys.readouterr().err)
+
+
 def test_the_address_may_come_from_the_environment(
     redis_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

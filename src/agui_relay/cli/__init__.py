@@ -9,7 +9,9 @@ import sys
 from collections.abc import Sequence
 
 import typer
+from redis.exceptions import RedisError
 
+from agui_relay.broker.errors import RelayError
 from agui_relay.cli import demo, publish, runs, tail, worker
 
 __all__ = ["app", "main"]
@@ -49,6 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status if isinstance(status, int) else 0
 
 
+# Errors whose text was written to be read; of any other the type says more.
+_TELLING = (RelayError, RedisError, OSError, ValueError, RuntimeError)
+
+
 def _left_alone() -> int:
     """End well after the reader of our output has left; the interpreter flushes it once more."""
     sys.stdout = sys.__stdout__ or sys.stdout
@@ -61,7 +67,12 @@ def _report(error: BaseException) -> int:
         error = error.exceptions[0]
     # The errors of usage know how to say what was wrong, and their status.
     say = getattr(error, "format_message", None)
-    message = say() if callable(say) else str(error) or type(error).__name__
+    if callable(say):
+        message = say()
+    elif isinstance(error, _TELLING) and str(error):
+        message = str(error)
+    else:
+        message = f"{type(error).__name__}: {error}"
     if not message.strip():
         return 2  # help was shown
     sys.stderr.write(f"agui-relay: {' '.join(message.split())}\n")

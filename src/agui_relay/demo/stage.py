@@ -3,13 +3,13 @@
 Draws nothing: whoever shows it reads the attributes while it plays, and is told what happens through `tell`.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
@@ -20,8 +20,10 @@ from agui_relay.demo.recording import Recording
 from agui_relay.embedded import EmbeddedRedis, ending_with_parent
 
 WORKERS = ("worker-1", "worker-2")
-CUT_AT, CUT_SECONDS = 0.30, 1.2  # share of the items, and how long the line stays cut
-LATE_AT = 0.60
+# Shares of the run's events: when the line of one watcher is cut, when it may be mended at the earliest, and when the
+# late one joins. What the cut one misses has the large event in it.
+CUT_AT, MENDED_FROM, LATE_AT = 0.20, 0.35, 0.60
+CUT_SECONDS = 1.2  # at least
 _END_TIMEOUT = 30.0  # seconds after the last item until every watcher must have its end
 _STOP_TIMEOUT = 10.0  # seconds for a worker to end after SIGTERM
 
@@ -42,6 +44,19 @@ class Watcher:
         self.outcome: str | None = None
         self.last_cursor = ""
         self._subscription: Subscription | None = None
+        self._progress = asyncio.Event()
+
+    async def has(self, share: float, total: int) -> None:
+        """Wait until it has that share of `total` events."""
+        while self.delivered < share * total:
+            self._progress.clear()
+            await self._progress.wait()
+
+    async def end(self) -> None:
+        """Wait until it has seen the end of the run."""
+        while self.state != "done":
+            self._progress.clear()
+            await self._progress.wait()
 
     @property
     def delivered(self) -> int:
@@ -70,8 +85,10 @@ class Watcher:
                     raise DemoError(f"the {self.name} watcher lost frames {delivery.first} to {delivery.last}")
                 self.events.append(delivery.data)
                 self.last_cursor = delivery.cursor
+                self._progress.set()
             self.outcome = subscription.outcome
         self.state = "done"
+        self._progress.set()
 
 
 class Stage:
@@ -86,7 +103,7 @@ class Stage:
         self.workers: list[str] = []
         """Names of the workers that are up."""
         self.steady = Watcher("steady", "undisturbed")
-        self.cut = Watcher("cut", f"cut off for {CUT_SECONDS} s")
+        self.cut = Watcher("cut", "cut off once")
         self.late = Watcher("late", f"joined at {LATE_AT:.0%}")
         self.watchers = (self.steady, self.cut, self.late)
         self._speed = speed
@@ -112,71 +129,66 @@ class Stage:
             DemoError: a worker ended early, or a watcher did not see the end of the run.
 
         """
-        with tempfile.TemporaryDirectory(prefix="agui-relay-") as directory:
-            async with (
-                EmbeddedRedis() as server,
-                Line(server.url, Path(directory) / "line.sock") as line,
-                self._running_workers(server.url, Path(directory)),
-            ):
+        async with (
+            EmbeddedRedis() as server,
+            self._running_workers(server) as workers,
+            Line(server.url, server.directory / "line.sock") as line,
+        ):
+            try:
                 await self._perform(server.url, line)
+            except* TimeoutError:
+                for worker in workers:
+                    worker.check()
+                waiting = ", ".join(watcher.name for watcher in self.watchers if watcher.state != "done")
+                raise DemoError(f"no end of the run within {_END_TIMEOUT:g} s for: {waiting}") from None
 
     async def _perform(self, url: str, line: Line) -> None:
-        run_id = self.recording.run_id
-        try:
-            async with asyncio.TaskGroup() as watching:
-                for watcher, address in ((self.steady, url), (self.cut, line.url)):
-                    ready = asyncio.Event()
-                    watching.create_task(watcher.watch(address, run_id, ready))
-                    await ready.wait()
-                self.tell("two watchers wait for the run")
-                async with (
-                    Relay(url) as relay,
-                    relay.publisher(run_id, thread_id=self.recording.thread_id) as publisher,
-                ):
-                    self.tell("the agent starts")
-                    count = len(self.recording.items)
-                    for number, (pause, item) in enumerate(
-                        zip(self.recording.pauses, self.recording.items, strict=True)
-                    ):
-                        if number == int(count * CUT_AT):
-                            watching.create_task(self._cut(line))
-                        if number == int(count * LATE_AT):
-                            watching.create_task(self.late.watch(url, run_id))
-                            self.tell("the third watcher joins, late")
-                        await asyncio.sleep(pause / self._speed)
-                        await publisher.publish(item)
-                        self.published += 1
-                self.tell("the agent is done")
-                watching.create_task(self._wait_for_the_end())
-        except* TimeoutError:
-            waiting = ", ".join(watcher.name for watcher in self.watchers if watcher.state != "done")
-            raise DemoError(f"no end of the run within {_END_TIMEOUT:g} s for: {waiting}") from None
+        run_id, total = self.recording.run_id, len(self.recording.events)
+        async with asyncio.TaskGroup() as group:
+            for watcher, address in ((self.steady, url), (self.cut, line.url)):
+                ready = asyncio.Event()
+                group.create_task(watcher.watch(address, run_id, ready))
+                await ready.wait()
+            group.create_task(self._cut(line, total))
+            group.create_task(self._join_late(url, total))
+            self.tell("two watchers wait for the run")
+            async with Relay(url) as relay, relay.publisher(run_id, thread_id=self.recording.thread_id) as publisher:
+                self.tell("the agent starts")
+                for pause, item in zip(self.recording.pauses, self.recording.items, strict=True):
+                    await asyncio.sleep(pause / self._speed)
+                    await publisher.publish(item)
+                    self.published += 1
+            self.tell("the agent is done")
+            async with asyncio.timeout(_END_TIMEOUT):
+                for watcher in self.watchers:
+                    await watcher.end()
 
-    async def _wait_for_the_end(self) -> None:
-        async with asyncio.timeout(_END_TIMEOUT):
-            while any(watcher.state != "done" for watcher in self.watchers):  # noqa: ASYNC110 - only a guard
-                await asyncio.sleep(0.05)
-
-    async def _cut(self, line: Line) -> None:
+    async def _cut(self, line: Line, total: int) -> None:
+        """Cut the second watcher off in the middle of what it gets; it misses something, however slow all is."""
+        await self.cut.has(CUT_AT, total)
         await line.cut()
         self.cut.state = "cut off"
         self.tell("the connection of the second watcher is cut")
-        await asyncio.sleep(CUT_SECONDS / self._speed)
+        await asyncio.gather(asyncio.sleep(CUT_SECONDS / self._speed), self.steady.has(MENDED_FROM, total))
+        self.cut.state = "watching"
         await line.mend()
         self.tell("the second watcher may connect again")
-        if self.cut.state == "cut off":
-            self.cut.state = "watching"
+
+    async def _join_late(self, url: str, total: int) -> None:
+        await self.steady.has(LATE_AT, total)
+        self.tell("the third watcher joins, late")
+        await self.late.watch(url, self.recording.run_id)
 
     @asynccontextmanager
-    async def _running_workers(self, url: str, directory: Path) -> AsyncIterator[None]:
+    async def _running_workers(self, server: EmbeddedRedis) -> AsyncIterator[Sequence[_Worker]]:
         """Run the worker processes; they do not outlive this one."""
         async with AsyncExitStack() as stack:
-            workers = [await stack.enter_async_context(_Worker(name, url, directory)) for name in WORKERS]
+            workers = [await stack.enter_async_context(_Worker(name, server)) for name in WORKERS]
             for worker in workers:  # all of them are starting by now
                 await worker.ready()
                 self.workers.append(worker.name)
                 self.tell(f"{worker.name} is up, process {worker.process_id}")
-            yield
+            yield workers
             for worker in workers:
                 worker.check()
 
@@ -184,10 +196,10 @@ class Stage:
 class _Worker:
     """One worker process."""
 
-    def __init__(self, name: str, url: str, directory: Path) -> None:
+    def __init__(self, name: str, server: EmbeddedRedis) -> None:
         self.name = name
-        self._url = url
-        self._log = directory / f"{name}.log"
+        self._url = server.url
+        self._log = server.directory / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
 
     async def __aenter__(self) -> Self:
