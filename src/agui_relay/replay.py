@@ -2,6 +2,8 @@
 
 The deltas of a message or a call become one CHUNK event, which also says all that their START and END said; those are
 dropped. TOOL_CALL_START stays: it tells that a call was made, even when the run ended before its first argument.
+This is for streams whose text travels in CHUNK events, as `source.ya_agent` gives them; CONTENT and ARGS events are
+kept one by one. For what a relay carries, `display` keeps the conversation.
 """
 
 from __future__ import annotations

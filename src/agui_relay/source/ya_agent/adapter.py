@@ -67,7 +67,7 @@ class AguiEventAdapter:
 
     def adapt_stream_event(self, stream_event: StreamEvent) -> list[Event]:
         """Return the events that a client may see of one stream event, in order; often none."""
-        # Loaded here, where whoever made the event has loaded the libraries already.
+        # They load pydantic_ai, which whoever made the event has loaded already.
         from agui_relay.source.ya_agent.lifecycle import public_lifecycle
         from agui_relay.source.ya_agent.parts import AgentParts
 

@@ -4,9 +4,9 @@ Fail-closed. What `ALLOWED` does not list is dropped: unknown and future events,
 SDK adds. Event ids, times, prompts, injected messages, results of deferred tools and resumable state are not listed.
 """
 
+import sys
 from collections.abc import Callable, Mapping
-from functools import cache, lru_cache
-from importlib import import_module
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from agui_relay.source.plain import omitted
@@ -206,20 +206,18 @@ ALLOWED_OF_PYDANTIC_AI: dict[str, Shown] = {
 """What may leave of the events of ``pydantic_ai`` that are neither parts nor tool results."""
 
 
-@cache
-def _allowed() -> dict[type, Shown]:
-    modules = (("ya_agent_sdk.events", ALLOWED), ("pydantic_ai.messages", ALLOWED_OF_PYDANTIC_AI))
-    return {
-        getattr(module, name): shown
-        for module, listed in ((import_module(path), listed) for path, listed in modules)
-        for name, shown in listed.items()
-        if hasattr(module, name)
-    }
+_MODULES = {"ya_agent_sdk.events": ALLOWED, "pydantic_ai.messages": ALLOWED_OF_PYDANTIC_AI}
 
 
 @lru_cache(maxsize=512)
 def _shown(kind: type) -> Shown | None:
-    allowed = _allowed()
+    # Looked up where they are loaded, not imported: an event cannot be of a class that nobody loaded.
+    allowed = {
+        getattr(module, name, None): shown
+        for path, listed in _MODULES.items()
+        if (module := sys.modules.get(path)) is not None
+        for name, shown in listed.items()
+    }
     return next((allowed[base] for base in kind.__mro__ if base in allowed), None)
 
 
