@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from integration_tests.waiting import eventually
 from redis.asyncio import Redis
 
 from agui_relay.embedded import EmbeddedRedis, EmbeddedRedisError
+from integration_tests.waiting import eventually
 
 SLOTS = 16_384
 _ATTEMPTS = 3

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -18,10 +19,20 @@ ENVIRONMENT = {**os.environ, "PYDANTIC_DISABLE_PLUGINS": "__all__"}
 class Fleet:
     """Worker processes on one server. Whatever is left at the end of the block is killed."""
 
-    def __init__(self, url: str, count: int, *, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        count: int,
+        *options: str,
+        environment: Mapping[str, str] | None = None,
+        log: Path | None = None,
+    ) -> None:
+        """`options` are given to every worker; what they write to stderr goes to the end of `log`, if there is one."""
         self._url = url
         self._count = count
+        self._options = options
         self._environment = {**ENVIRONMENT, **(environment or {})}
+        self._log = None if log is None else log.open("ab")
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
@@ -37,13 +48,16 @@ class Fleet:
             process.send_signal(signal.SIGCONT)
         for process in self.processes:
             process.communicate()
+        if self._log is not None:
+            self._log.close()
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
         """Start one worker more; does not wait until it is ready."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "agui_relay.cli", "worker", "--redis", self._url, *options],
+            [sys.executable, "-m", "agui_relay.cli", "worker", "--redis", self._url, *self._options, *options],
             env=self._environment,
             stdout=subprocess.PIPE,
+            stderr=self._log,
         )
         self.processes.append(process)
         return process

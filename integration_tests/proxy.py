@@ -68,6 +68,10 @@ class Proxy:
         return f"redis://127.0.0.1:{self._port}/0"
 
     @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self._port
+
+    @property
     def connections(self) -> list[int]:
         return list(self._pairs)
 
@@ -96,6 +100,11 @@ class Proxy:
         """End the stall."""
         for pair in self._chosen(numbers):
             pair.open.set()
+
+    def turn_to(self, target: Path | tuple[str, int]) -> None:
+        """Pass new connections on to another server, and reset the old ones."""
+        self._target = target
+        self.cut()
 
     def refuse(self) -> None:
         """Reset every new connection from now on."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import a13n_stream_protocol as reference
 import pytest
+
+from agui_relay import Delivery, ItemError, Relay, RunEnded, create_worker
 from integration_tests.harness_runs import RUNS
 from integration_tests.test_worker import running
 from tests.case_files import Case, load_cases
-
-from agui_relay import Delivery, ItemError, Relay, RunEnded, create_worker
 
 
 @pytest.fixture

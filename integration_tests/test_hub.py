@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from integration_tests.waiting import eventually
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from agui_relay.broker.hub import Hub
 from agui_relay.embedded import EmbeddedRedis
+from integration_tests.waiting import eventually
 
 
 class Notes:

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from integration_tests import items
-from integration_tests.waiting import eventually
 from redis.asyncio import Redis
 
 from agui_relay.broker.errors import ItemTooLarge, RunBusy, RunEnded, RunLost
@@ -16,6 +14,8 @@ from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.settings import RelaySettings
 from agui_relay.relay import Relay
 from agui_relay.source import ItemError, decode_item, encode_item
+from integration_tests import items
+from integration_tests.waiting import eventually
 
 KEYS = RunKeys("agui", "run-1")
 

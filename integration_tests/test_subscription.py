@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from integration_tests.frames import FrameWriter, event
-from integration_tests.waiting import eventually
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from agui_relay.broker.errors import CursorError, RunNotFound
@@ -15,6 +13,8 @@ from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.settings import RelaySettings
 from agui_relay.broker.subscription import QUEUE_EVENTS, Delivery, GapNotice, Subscription
 from agui_relay.relay import Relay
+from integration_tests.frames import FrameWriter, event
+from integration_tests.waiting import eventually
 
 KEYS = RunKeys("agui", "run-1")
 

@@ -10,9 +10,6 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from integration_tests.frames import FrameWriter, event
-from integration_tests.proxy import Proxy
-from integration_tests.waiting import eventually
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -23,6 +20,9 @@ from agui_relay.broker.settings import RelaySettings
 from agui_relay.broker.subscription import Delivery, GapNotice, Subscription
 from agui_relay.embedded import EmbeddedRedis
 from agui_relay.relay import Relay
+from integration_tests.frames import FrameWriter, event
+from integration_tests.proxy import Proxy
+from integration_tests.waiting import eventually
 
 KEYS = RunKeys("agui", "run-1")
 SETTINGS = RelaySettings(subscription_lease=0.6)

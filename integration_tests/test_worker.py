@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 from faststream import FastStream
-from integration_tests import items
-from integration_tests.processes import Fleet
-from integration_tests.waiting import eventually
 
 from agui_relay.broker.keys import GROUP, RunKeys
 from agui_relay.broker.scripts import AppendItem
@@ -27,6 +24,9 @@ from agui_relay.framing.fragments import CustomEventAssembler
 from agui_relay.projection.observer import HarnessAguiStreamObserver
 from agui_relay.relay import Relay
 from agui_relay.source import HarnessItem, encode_item
+from integration_tests import items
+from integration_tests.processes import Fleet
+from integration_tests.waiting import eventually
 
 KEYS = RunKeys("agui", "run-1")
 
@@ -55,8 +55,10 @@ async def running(app: FastStream) -> AsyncIterator[None]:
         await task
 
 
-async def read_all(relay: Relay, run_id: str = "run-1", **options: Any) -> tuple[list[Any], str | None]:
-    async with asyncio.timeout(40), relay.subscribe(run_id, **options) as subscription:
+async def read_all(
+    relay: Relay, run_id: str = "run-1", *, within: float = 40, **options: Any
+) -> tuple[list[Any], str | None]:
+    async with asyncio.timeout(within), relay.subscribe(run_id, **options) as subscription:
         events = []
         async for delivery in subscription:
             assert isinstance(delivery, Delivery), delivery

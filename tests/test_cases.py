@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from ag_ui.core import CustomEvent, Event
 from pydantic import TypeAdapter
-from tests.agui_rules import violations
-from tests.case_files import Case, load_cases
 
 from agui_relay.events import encode_event
 from agui_relay.framing.fragments import FRAME_BYTES, CustomEventAssembler
@@ -18,6 +16,8 @@ from agui_relay.projection import AguiObservationError
 from agui_relay.projection.observer import HarnessAguiStreamObserver
 from agui_relay.projection.projector import Projector
 from agui_relay.source import HarnessItem, canonical_item, decode_item, encode_item
+from tests.agui_rules import violations
+from tests.case_files import Case, load_cases
 
 CASES = load_cases()
 EVENT: TypeAdapter[Any] = TypeAdapter(Event)

@@ -49,6 +49,8 @@ class Relay:
     ) -> None:
         if (url is None) == (client is None):
             raise ValueError("give either a Redis URL or an existing client")
+        if url is not None and "://" not in url:
+            raise ValueError(f"expected a URL like redis://host:6379/0, got {url!r}")
         if client is not None and client.get_connection_kwargs().get("decode_responses"):
             raise ValueError("the client must not decode responses: make it with decode_responses=False")
         self.url = url or "redis://client"

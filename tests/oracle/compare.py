@@ -11,13 +11,13 @@ from typing import Any
 import a13n_stream_protocol as reference
 from ag_ui.core import Event
 from pydantic import BaseModel, TypeAdapter
-from tests.oracle.known_faults import Watch, known_fault
-from tests.oracle.streams import Item
 
 from agui_relay.framing.fragments import FRAME_BYTES, CustomEventAssembler
 from agui_relay.projection import AguiObservationError
 from agui_relay.projection.observer import HarnessAguiObserver, HarnessAguiStreamObserver
 from agui_relay.source import decode_item, encode_item, from_harness
+from tests.oracle.known_faults import Watch, known_fault
+from tests.oracle.streams import Item
 
 TOTAL = int(os.environ.get("AGUI_RELAY_EXAMPLES", "2400"))
 """Streams that all differential tests together compare."""

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from a13n_harness.events import HarnessEvent, InputMediaEvent, InputTextEvent
 from pydantic_ai import messages as ai
+
 from tests.oracle.streams import Item
 
 OWN_NAMES = ("a13n.stream.", "a13n.input.", "a13n.pydantic_ai.", "a13n.harness.")
@@ -61,7 +62,8 @@ class Watch:
 
 
 def retry_prompt_result(watch: Watch, item: HarnessEvent, event: Any) -> bool:
-    return isinstance(event, ai.FunctionToolResultEvent) and isinstance(event.part, ai.RetryPromptPart)
+    results = ai.FunctionToolResultEvent | ai.OutputToolResultEvent
+    return isinstance(event, results) and isinstance(event.part, ai.RetryPromptPart)
 
 
 def binary_in_a_part(watch: Watch, item: HarnessEvent, event: Any) -> bool:

@@ -8,6 +8,7 @@ hypothesis, so that a failure shrinks.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import warnings
 from collections.abc import Callable, Sequence
@@ -356,6 +357,7 @@ def binary(source: Source) -> ai.BinaryContent:
     return ai.BinaryContent(source.pick((b"\x89PNG\xff", b"", b"text")), media_type=source.pick(MEDIA_TYPES))
 
 
+ZONES = (dt.UTC, dt.UTC, dt.UTC, dt.timezone(dt.timedelta(hours=-7, minutes=30)), None)
 MEDIA_TYPES = ("image/png", "audio/mpeg", "video/mp4", "application/pdf", "text/plain")
 
 
@@ -519,6 +521,24 @@ def authored_input(source: Source) -> Any:
     return InputTextEvent(input_id=identity, source=origin, content=source.text(), metadata=metadata)
 
 
+def delegation(source: Source) -> Any:
+    """Observe a delegation that fits nothing else in the stream."""
+    if source.complete:
+        return extension(source)
+    payload = {
+        "type": "inline_delegation",
+        "invocation_id": "delegation-odd",
+        "action": source.pick(("started", "completed", "failed")),
+        "child_instance_id": "instance",
+        "subagent": "odd",
+        "status": "odd",
+        "parent_run_id": source.pick(("run-1", "child-1", "child-2", "unknown")),
+        "parent_agent_instance_id": "parent",
+        "child_run_id": source.pick(("child-1", "child-2", "unknown")),
+    }
+    return _extension("delegation", payload)
+
+
 def enqueued(source: Source) -> Any:
     request = ai.ModelRequest(parts=[ai.UserPromptPart([source.text(), binary(source)])])
     parts = (ai.UserPromptPart("late"),) if source.chance(30) else ()
@@ -576,6 +596,7 @@ def tool_notice(source: Source) -> Any:
 
 OBSERVATIONS: tuple[Callable[[Source], Any], ...] = (
     extension,
+    extension,
     capability,
     authored_input,
     enqueued,
@@ -584,6 +605,7 @@ OBSERVATIONS: tuple[Callable[[Source], Any], ...] = (
     realtime,
     application,
     tool_notice,
+    delegation,
 )
 
 
@@ -680,12 +702,12 @@ def request(source: Source, run: Run, number: int, children: int) -> None:
         say(_extension("lifecycle", payload))
     calls: list[ai.ToolCallPart] = []
     parts: list[list[Any]] = []
-    indexes = iter(range(100))
+    indexes = itertools.count(source.pick((0, 0, 0, 0, 7, 2**40)))
     for _ in range(source.below(4)):
         index = next(indexes)
         while index in run.open_indexes and not (source.rare and source.chance(20)):
             index = next(indexes)
-        run.open_indexes.discard(index)
+        replaces = index in run.open_indexes
         kind = source.below(12)
         if kind <= 3:
             part = text_part(source, index)
@@ -699,6 +721,10 @@ def request(source: Source, run: Run, number: int, children: int) -> None:
             part = native_return_part(source, index)
         else:
             part = other_part(source, index)
+        if replaces and not (part and isinstance(part[0], ai.PartStartEvent)):
+            # Only a start may come where another part is open.
+            continue
+        run.open_indexes.discard(index)
         if part and not isinstance(part[-1], ai.PartEndEvent):
             run.open_indexes.add(index)
         parts.append(part)
@@ -728,7 +754,7 @@ def request(source: Source, run: Run, number: int, children: int) -> None:
 def delegate(source: Source, run: Run, call_id: str | None, depth: int) -> None:
     """Let `run` hand over to a child whose items are its own and come in between."""
     number = source.number()
-    child = Run(f"child-{number}", f"thread_child{number}", parent=run)
+    child = Run(source.pick((f"child-{number}", f'child "{number}" \\字')), f"thread_child{number}", parent=run)
     ends = source.pick(("completed", "completed", "failed", "never"))
 
     def fact(action: str, status: str, known: bool = True) -> Entry:
@@ -754,6 +780,11 @@ def delegate(source: Source, run: Run, call_id: str | None, depth: int) -> None:
         child.entries.insert(0, fact("started", "running"))
     if ends != "never":
         child.entries.append(fact(ends, ends if source.chance(80) else "timed_out"))
+        if not source.complete and source.chance(8):
+            # Whoever was thought to be done speaks again.
+            child.entries.extend(Entry(child, event) for event in text_part(source, 0))
+            if source.chance(30):
+                child.entries.append(fact(source.pick(("completed", "failed", "started")), "again"))
     run.entries.append(Entry(run, child=child))
 
 
@@ -775,9 +806,7 @@ def interleave(source: Source, root: Run) -> list[Item]:
     """Give every entry its place, sequence and time. A child speaks from where it was called, among the others."""
     queues = [root.entries]
     items: list[Item] = []
-    now = dt.datetime(
-        2026, 11, 29, 19, 46, 39, 507_757, tzinfo=source.pick((dt.UTC, dt.UTC, dt.timezone(dt.timedelta(hours=-7))))
-    )
+    now = dt.datetime(2026, 11, 29, 19, 46, 39, source.pick((507_757, 0)), tzinfo=source.pick(ZONES))
     ending: Entry | None = None
     while queues:
         # Mostly the youngest speaks, because its parent waits for it.
@@ -787,7 +816,8 @@ def interleave(source: Source, root: Run) -> list[Item]:
         if not queue:
             queues.pop(at)
         if entry.child is not None:
-            queues.append(entry.child.entries)
+            if entry.child.entries:
+                queues.append(entry.child.entries)
             continue
         if entry.result is not None and entry.run is root and queues and (source.complete or source.chance(80)):
             ending = entry

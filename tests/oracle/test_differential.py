@@ -12,11 +12,11 @@ import pytest
 from ag_ui.core import CustomEvent
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
-from tests.oracle.compare import SEED, TOTAL, as_json, compare, live, over_the_wire, reassembled, share
-from tests.oracle.streams import Item, invalid_streams, streams
 
 from agui_relay.framing.fragments import CustomEventAssembler
 from agui_relay.projection.observer import HarnessAguiStreamObserver
+from tests.oracle.compare import SEED, TOTAL, as_json, compare, live, over_the_wire, reassembled, share
+from tests.oracle.streams import Item, invalid_streams, streams
 
 pytestmark = pytest.mark.timeout(120 + TOTAL // 10)
 

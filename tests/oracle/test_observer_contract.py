@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic_ai import messages as ai
-from tests.oracle.compare import SEED, share
-from tests.oracle.streams import Source, media, result_value
 
 import agui_relay
+from tests.oracle.compare import SEED, share
+from tests.oracle.streams import Source, media, result_value
 
 NOW = dt.datetime(2026, 11, 29, 19, 46, tzinfo=dt.UTC)
 

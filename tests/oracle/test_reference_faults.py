@@ -16,14 +16,14 @@ from a13n_harness.state import HarnessState
 from a13n_harness.tools.deferred import DeferredToolRequests
 from a13n_harness.usage import RunUsageSummary
 from pydantic_ai import messages as ai
-from tests.oracle.compare import checked, live, over_the_wire
-from tests.oracle.known_faults import FAULTS
-from tests.oracle.streams import Item, PreviewEvent, retry_prompt
 
 from agui_relay.framing.fragments import CustomEventAssembler
 from agui_relay.projection import AguiObservationError
 from agui_relay.projection.observer import HarnessAguiStreamObserver
 from agui_relay.source import ItemError
+from tests.oracle.compare import checked, live, over_the_wire
+from tests.oracle.known_faults import FAULTS
+from tests.oracle.streams import Item, PreviewEvent, retry_prompt
 
 type Json = dict[str, Any]
 type Way = Callable[[Item], Any]
@@ -114,6 +114,8 @@ def test_retry_prompt_result(observe: Stream, errors: bool) -> None:
     assert (event["type"], event["name"]) == ("CUSTOM", "a13n.pydantic_ai.function_tool_result")
     shown = event["value"]["event"]["part"]
     assert shown["tool_call_id"] == "call_1"
+    (event,) = observe(ai.OutputToolResultEvent(part))
+    assert event["name"] == "a13n.pydantic_ai.output_tool_result"
     assert ("Field required" if errors else "Again") in json.dumps(shown["content"])
 
 

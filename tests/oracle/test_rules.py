@@ -10,11 +10,11 @@ import pytest
 from ag_ui_validate import Validator, ValidatorOptions
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+
+from agui_relay.projection.observer import HarnessAguiStreamObserver
 from tests.agui_rules import Violation, violations
 from tests.oracle.compare import SEED, TOTAL, share
 from tests.oracle.streams import Item, streams
-
-from agui_relay.projection.observer import HarnessAguiStreamObserver
 
 pytestmark = pytest.mark.timeout(120 + TOTAL // 10)
 

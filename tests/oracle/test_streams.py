@@ -8,7 +8,8 @@ from typing import Any, get_args
 import a13n_stream_protocol as reference
 import pytest
 from a13n_harness.events import HarnessEvent, HarnessExtensionKind
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
 from tests.oracle.known_faults import Watch, known_fault
 from tests.oracle.streams import Item, streams
 
@@ -34,7 +35,13 @@ def test_the_generator_reaches_every_kind_and_only_known_faults() -> None:
     seen: Counter[str] = Counter()
 
     @seed(1)
-    @settings(max_examples=600, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=600,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(items=streams())
     def generate(items: list[Item]) -> None:
         theirs = reference.HarnessAguiStreamObserver(retain_events=False)
