@@ -38,6 +38,11 @@ class ClusterClient(RedisCluster):
         except RedisClusterException as error:
             raise RedisConnectionError(str(error)) from error
 
+    async def aclose(self) -> None:
+        """Close all connections, also those of a client that was about to learn the nodes anew."""
+        await super().aclose()
+        await self.nodes_manager.aclose()
+
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send one command to the node that it is for."""
         if args[0] == "XREADGROUP":

@@ -92,6 +92,13 @@ class ReadyStreamReader:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
+    async def aclose(self) -> None:
+        """Do nothing yet: FastStream closes its client while its subscribers may still be starting to read."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
     async def ping(self) -> bool:
         """Ask nobody: FastStream does so before its first read, which waits for the server; a ping would fail."""
         return True
@@ -143,7 +150,27 @@ class ReadyStreamBroker(RedisBroker):
 
     def __init__(self, url: str, make: Callable[[], ReadyStreamReader], **options: Any) -> None:
         self._make = make
+        self._readers: list[ReadyStreamReader] = []
         super().__init__(url, **options)
 
     def _make_connection_state(self, connection_options: dict[str, Any], kwargs: dict[str, Any]) -> Any:
-        return _ConnectionState(self._make)
+        return _ConnectionState(self._make_reader)
+
+    def _make_reader(self) -> ReadyStreamReader:
+        reader = self._make()
+        self._readers.append(reader)
+        return reader
+
+    async def end_reading(self) -> None:
+        """End the subscribers that were started while the others were stopped, and close the connections.
+
+        To be called when the application neither starts nor stops any more: FastStream stops while it still starts.
+        """
+        tasks: list[asyncio.Task[Any]] = []
+        for subscriber in self.subscribers:
+            tasks += getattr(subscriber, "tasks", ())
+            await subscriber.stop()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for reader in self._readers:
+            await reader.close()
+        self._readers.clear()

@@ -56,6 +56,7 @@ class Worker:
         self.consumer = consumer or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         """Name of the consumer in the group; unique for each process."""
         self.contact = Contact()
+        self._broker: ReadyStreamBroker | None = None
         self._rounds: Rounds | None = None
         # By stream and id: two partitions may give the same id.
         self._held: dict[tuple[str, bytes], RunKeys] = {}
@@ -77,7 +78,7 @@ class Worker:
 
     def application(self) -> FastStream:
         """Return the FastStream application that is this worker."""
-        broker = ReadyStreamBroker(
+        broker = self._broker = ReadyStreamBroker(
             self._relay.url,
             self._reader,
             apply_types=False,
@@ -152,6 +153,8 @@ class Worker:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+                if self._broker is not None:
+                    await self._broker.end_reading()
                 await self._forget()
 
     async def _stop(self) -> None:
