@@ -192,3 +192,10 @@ async def test_a_long_temporary_path_does_not_make_the_socket_unusable(
 def test_an_impossible_port_is_refused(port: int) -> None:
     with pytest.raises(ValueError, match=str(port)):
         EmbeddedRedis(port=port)
+
+
+async def test_another_server_can_be_started() -> None:
+    async with EmbeddedRedis(binary=server_module.packaged_server()) as server:
+        assert await ping(server.url)
+    with pytest.raises(EmbeddedRedisError, match="ended with status 1"):
+        await EmbeddedRedis(binary="/bin/false").start()

