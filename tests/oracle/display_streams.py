@@ -185,13 +185,12 @@ def tool_fact(write: Writer, child: str | None) -> Payload:
             part = {"part_kind": "builtin-tool-return", "tool_name": "web", "tool_call_id": call}
             part |= {"content": source.json(), "outcome": "success"}
         case _:
-            event = {"tool_call_id": call, "event_kind": "capability", "kind": "x"} | source.pick(
-                (
-                    {"file_path": "a", "before": write.text(), "after": "b"},
-                    {"images": [source.json()], "unavailable": True},
-                    {"apps": [1]},
-                )
+            about: tuple[Payload, ...] = (
+                {"file_path": "a", "before": write.text(), "after": "b"},
+                {"images": [source.json()], "unavailable": True},
+                {"apps": [1]},
             )
+            event = {"tool_call_id": call, "event_kind": "capability", "kind": "x", **source.pick(about)}
             name = source.pick(("a13n.filesystem.edit_applied", "a13n.tool_images", "a13n.harness-ui.tool_images"))
             name = source.pick((name, "a13n.mcp_apps", "a13n.harness-ui.mcp_apps"))
             return write.custom(name, event, child)

@@ -17,13 +17,14 @@ from tests.oracle.compare import SEED, TOTAL, over_the_wire, share
 from tests.oracle.display_streams import Payload, display_streams, encoded
 from tests.oracle.known_faults import Watch, known_fault
 from tests.oracle.streams import Item, streams
+from tests.test_display_fold import POLICIES, Policy
 
 pytestmark = [
     pytest.mark.timeout(120 + TOTAL // 10),
     pytest.mark.filterwarnings("ignore:Generating overly large repr"),
 ]
 
-POLICIES: tuple[dict[str, bool], ...] = ({}, {}, {"retain_content": True}, {"full_content": True})
+POLICY = st.sampled_from(({}, *POLICIES))
 
 
 def examples(part: float) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -88,10 +89,8 @@ def through_json(fold: Any) -> Any:
 
 
 @examples(0.3)
-@given(batches=display_streams(), policy=st.sampled_from(POLICIES), attempt=st.integers(0, 2))
-def test_the_same_events_make_the_same_display(
-    batches: list[list[Payload]], policy: dict[str, bool], attempt: int
-) -> None:
+@given(batches=display_streams(), policy=POLICY, attempt=st.integers(0, 2))
+def test_the_same_events_make_the_same_display(batches: list[list[Payload]], policy: Policy, attempt: int) -> None:
     ours, theirs = DisplayFold("run", attempt=attempt, **policy), Reference("run", attempt=attempt, **policy)
     for number, batch in enumerate(batches):
         same_references(ours.fold(batch), theirs.fold(batch), ours)
@@ -106,9 +105,9 @@ def test_the_same_events_make_the_same_display(
 
 
 @examples(0.15)
-@given(batches=display_streams(), cuts=st.sets(st.integers(0, 40)), policy=st.sampled_from(POLICIES))
+@given(batches=display_streams(), cuts=st.sets(st.integers(0, 40)), policy=POLICY)
 def test_saved_and_restored_is_as_if_never_stopped(
-    batches: list[list[Payload]], cuts: set[int], policy: dict[str, bool]
+    batches: list[list[Payload]], cuts: set[int], policy: Policy
 ) -> None:
     through, ours = DisplayFold("run", **policy), DisplayFold("run", **policy)
     for number, batch in enumerate(batches):
@@ -151,8 +150,8 @@ def test_a_baseline_and_all_changes_are_the_display(batches: list[list[Payload]]
 
 
 @examples(0.1)
-@given(batches=display_streams(), size=st.integers(1, 60), policy=st.sampled_from(POLICIES))
-def test_encoded_frames_make_the_same_display(batches: list[list[Payload]], size: int, policy: dict[str, bool]) -> None:
+@given(batches=display_streams(), size=st.integers(1, 60), policy=POLICY)
+def test_encoded_frames_make_the_same_display(batches: list[list[Payload]], size: int, policy: Policy) -> None:
     ours, frames = DisplayFold("run", **policy), DisplayFold("run", **policy)
     payloads = [payload for batch in batches for payload in batch]
     for payload in payloads:
@@ -163,10 +162,8 @@ def test_encoded_frames_make_the_same_display(batches: list[list[Payload]], size
 
 
 @examples(0.25)
-@given(items=streams(), wire=st.booleans(), policy=st.sampled_from(POLICIES), restore=st.booleans())
-def test_the_same_items_make_the_same_display(
-    items: list[Item], wire: bool, policy: dict[str, bool], restore: bool
-) -> None:
+@given(items=streams(), wire=st.booleans(), policy=POLICY, restore=st.booleans())
+def test_the_same_items_make_the_same_display(items: list[Item], wire: bool, policy: Policy, restore: bool) -> None:
     ours, theirs = DisplayFold("run", **policy), Reference("run", **policy)
     watch = Watch()
     for item in items:

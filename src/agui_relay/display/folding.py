@@ -126,6 +126,8 @@ class Folding:
             return None
         held = content.get(field)
         if type(held) is not Text:
+            if "messageId" not in content and "toolCallId" not in content:
+                return None
             held = record.text(field)
         length = held.length
         grown = length + len(text)
@@ -155,7 +157,7 @@ class Folding:
         content, copied, field = record.content, step.copied, step.field
         if copied is not None:
             content.update(copied)
-        elif not content:
+        elif step.id_field not in content:
             content[step.id_field] = step.id
             if step.child is not None:
                 content["subagentRunId"] = step.child
@@ -183,10 +185,10 @@ class Folding:
         if type(value) is not Json:
             self._bounded(content, "result", str(value))
             return
-        if not self._whole and len(value.data) > MAX_FIELD_CHARS:
-            value = Json(_encode(fitting(_decode_parts(value.data))))
+        fits = self._whole or len(value.data) <= MAX_FIELD_CHARS
+        content["result_parts"] = value if fits else Json(_encode(fitting(_decode_parts(value.data))))
+        if not fits:
             content["truncated"] = True
-        content["result_parts"] = value
 
     def _delta(self, step: Delta) -> Record | None:
         if self.full_content:
@@ -286,10 +288,9 @@ class Folding:
             content["responseGroup"] = group
 
     def _bounded(self, content: dict[str, Value], field: str, text: str) -> None:
-        held = Text()
+        content[field] = held = Text()
         if held.append(text, self._limit):
             content["truncated"] = True
-        content[field] = held
 
     # Items
 

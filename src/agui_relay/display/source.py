@@ -1,7 +1,7 @@
 """From an item to what a display folds: its events as JSON mappings within the display's limits, and a failed call."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import ag_ui.core as agui
 import msgspec
@@ -142,7 +142,7 @@ def failed_call(source: Any) -> tuple[str, str] | None:
             return None
         message = source.projection.failure if source.projection is not None else None
         if message is None:
-            message = readable(part.content) or "null"
+            message = readable(part.content)
     except ItemError as error:
         raise DisplayError(str(error)) from error
-    return part.tool_call_id, cast(str, message)[:FAILURE_CHARACTERS]
+    return part.tool_call_id, ("null" if message is None else message)[:FAILURE_CHARACTERS]
