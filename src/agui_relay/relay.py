@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis, RedisCluster
 from redis.exceptions import RedisError
+from redis.maint_notifications import MaintNotificationsConfig
 
 from agui_relay.broker.cluster import ClusterClient, belongs_to_cluster, cluster_client, primaries
 from agui_relay.broker.cluster_hub import ClusterHub
@@ -149,12 +150,21 @@ class Relay:
     def _pool(self, blocking_for: float | None, connections: int) -> ConnectionPool:
         timeout = None if blocking_for is None else _ANSWER_WITHIN + blocking_for
         # A full pool waits for a connection instead of failing: many publishers share it.
-        options: dict[str, Any] = {"socket_timeout": timeout, "max_connections": connections, "timeout": None}
+        options: dict[str, Any] = {
+            "socket_timeout": timeout,
+            "max_connections": connections,
+            "timeout": None,
+            # While they are on, redis-py hands out pooled connections that the server has closed.
+            "maint_notifications_config": MaintNotificationsConfig(enabled=False),
+        }
         if self._given is None:
             return BlockingConnectionPool.from_url(self.url, **options)
         assert isinstance(self._given, Redis)
         pool = self._given.connection_pool
-        return BlockingConnectionPool(connection_class=pool.connection_class, **{**pool.connection_kwargs, **options})
+        return BlockingConnectionPool(
+            connection_class=pool.connection_class,
+            **{**pool.connection_kwargs, "maint_notifications_pool_handler": None, **options},
+        )
 
     async def _agree(self) -> None:
         """Refuse to run beside processes that spread the runs differently; warn of a server that may evict keys."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from typing import Any
 
 from faststream.redis import RedisBroker
@@ -21,19 +21,20 @@ _log = logging.getLogger("agui_relay.worker")
 class Contact:
     """Whether the worker is in contact with the server, since when, and who waits for it to come back.
 
-    A cluster has parts that fail one by one: each has its own since and its own pace, but only the first loss and the
-    last return are logged. A single server is one part, ''.
+    A cluster has parts that fail one by one: each has its own since, but only the first loss and the last return are
+    logged. A single server is one part, ''. And a server may answer some calls while it refuses others, as one does
+    that is out of memory: `caller` names who calls, and contact is back when everybody who failed was answered.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._since: dict[str, float] = {}
-        self._broken: dict[str, Iterator[float]] = {}
+        self._broken: dict[tuple[str, Hashable], Iterator[float]] = {}
         self._told = False
 
     @property
     def up(self) -> bool:
-        """Whether the last call to each part was answered."""
+        """Whether the last call of each caller to each part was answered."""
         return bool(self._since) and not self._broken
 
     @property
@@ -46,23 +47,25 @@ class Contact:
         since = self._since.get(part)
         return 0.0 if since is None else self._clock() - since
 
-    def answered(self, part: str = "") -> None:
+    def answered(self, part: str = "", caller: Hashable = "") -> None:
         """Note that a call was answered."""
         if part in self._since:
             return
-        self._since[part] = self._clock()
-        self._broken.pop(part, None)
+        self._broken.pop((part, caller), None)
+        if all(broken != part for broken, _ in self._broken):
+            self._since[part] = self._clock()
         if self.up and not self._told:
             self._told = True
             _log.info("in contact with Redis")
 
-    async def failed(self, error: BaseException, part: str = "") -> None:
+    async def failed(self, error: BaseException, part: str = "", caller: Hashable = "") -> None:
         """Note that a call failed, and wait before the next one. Logs once, however long it lasts."""
         if self._told:
             self._told = False
-            _log.warning("lost contact with Redis, waiting: %s: %s", type(error).__name__, error)
+            level = logging.WARNING if is_transient(error) else logging.ERROR
+            _log.log(level, "lost contact with Redis, waiting: %s: %s", type(error).__name__, error)
         self._since.pop(part, None)
-        await asyncio.sleep(next(self._broken.setdefault(part, backoff())))
+        await asyncio.sleep(next(self._broken.setdefault((part, caller), backoff())))
 
 
 class ReadyStreamReader:
@@ -103,6 +106,9 @@ class ReadyStreamReader:
         """Ask nobody: FastStream does so before its first read, which waits for the server; a ping would fail."""
         return True
 
+    async def xgroup_create(self, **options: Any) -> None:
+        """Do nothing: the group was made at the stream's beginning, FastStream would make it at the end."""
+
     async def xreadgroup(self, *, streams: dict[str, str], **options: Any) -> Any:
         """Read new entries of one stream; nothing while the server cannot be read."""
         [stream] = streams
@@ -123,8 +129,6 @@ class ReadyStreamReader:
                     return nothing
             except (RedisError, OSError) as again:
                 error = again
-            if not is_transient(error):
-                _log.error("reading the ready stream: %s: %s", type(error).__name__, error)
             await self._contact.failed(error, part)
             return nothing
         self._contact.answered(part)

@@ -8,8 +8,8 @@
     {'abandoned'}                           now, or as soon as its unread items are projected
     {'live'}                                the lease is not over
     {'ended', status}                       it had its terminal item, or was abandoned before
-    {'fenced', status}                      the token is not the run's
-    {'gone'}                                no state, or that of another life
+    {'fenced', status}                      the token is not the run's; status '' in another life
+    {'gone'}
 ]]
 local token, kept = ARGV[4], tonumber(ARGV[5])
 
@@ -20,11 +20,11 @@ if not state[1] then
   return { 'gone' }
 end
 local epoch, status, position = state[1], state[3], tonumber(state[6])
+if ARGV[6] ~= '' and ARGV[6] ~= epoch then
+  return { 'fenced', '' }
+end
 if token ~= '' and state[2] ~= token then
   return { 'fenced', status }
-end
-if ARGV[6] ~= '' and ARGV[6] ~= epoch then
-  return { 'gone' }
 end
 if status ~= 'live' then
   redis.call('ZREM', LEASES, RUN)

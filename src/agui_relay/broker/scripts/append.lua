@@ -15,8 +15,8 @@
     {'full', unread bytes}                  too much is unread: nothing stored, the lease is renewed
     {'hole', last ordinal}                  the server knows less than it has acknowledged: nothing stored
     {'ended', status}                       a new item for a run that has its terminal item
-    {'fenced', status}                      the token is not, or no longer, the run's
-    {'gone'}                                no state, or that of another life
+    {'fenced', status}                      the token is not, or no longer, the run's; status '' in another life
+    {'gone'}
 ]]
 -- Larger ones would only fill the ready stream.
 local INLINE_BYTES = 16384
@@ -30,11 +30,11 @@ if not state[1] then
   return { 'gone' }
 end
 local status, last, cursor, unread = state[3], tonumber(state[4]), tonumber(state[5]), tonumber(state[6])
+if ARGV[10] ~= '' and ARGV[10] ~= state[1] then
+  return { 'fenced', '' }
+end
 if state[2] ~= token then
   return { 'fenced', status }
-end
-if ARGV[10] ~= '' and ARGV[10] ~= state[1] then
-  return { 'gone' }
 end
 if last < known then
   return { 'hole', last }
