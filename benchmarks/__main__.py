@@ -12,10 +12,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import latency, projection, publish, worker
+from benchmarks import latency, projection, publish, replay, worker
 from benchmarks.measure import Comparison
 
-SUITES = {"projection": projection.run, "worker": worker.run, "publish": publish.run, "latency": latency.run}
+SUITES = {
+    "projection": projection.run,
+    "worker": worker.run,
+    "publish": publish.run,
+    "latency": latency.run,
+    "replay": replay.run,
+}
 
 
 def main() -> None:
