@@ -42,3 +42,11 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_there_are_blocks_to_run() -> None:
     assert sum(len(BLOCK.findall(page.read_text(encoding="utf-8"))) for page in PAGES) >= 10
+
+
+def test_each_difference_names_a_test_that_exists() -> None:
+    named = re.findall(r"`(test_\w+|tests/[\w/.-]+)`", (ROOT / "docs/compatibility.md").read_text(encoding="utf-8"))
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(named) > 15
+    for name in named:
+        assert (ROOT / name).exists() if "/" in name else f"def {name}(" in sources, name
