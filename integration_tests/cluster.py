@@ -66,6 +66,19 @@ class Cluster:
         """Whether every node knows all nodes and takes commands."""
         return all([await _is_whole(node, self._count) for node in self.nodes])
 
+    async def move(self, slot: int, source: int, target: int) -> None:
+        """Move a slot with its keys from one node to another; returns when it is there."""
+        async with Redis.from_url(self.nodes[source].url) as here, Redis.from_url(self.nodes[target].url) as there:
+            name = await command(there, "CLUSTER", "MYID")
+            await command(here, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", name)
+
+            async def has_moved() -> bool:
+                [latest, *_] = await command(here, "CLUSTER", "GETSLOTMIGRATIONS")
+                assert latest[b"state"] not in (b"failed", b"cancelled"), latest
+                return bool(latest[b"state"] == b"success")
+
+            await eventually(has_moved)
+
     async def _node(self, bus: int) -> EmbeddedRedis:
         # The bus would be on the port + 10,000, which need not exist.
         node = EmbeddedRedis(
@@ -97,7 +110,7 @@ class Cluster:
         await eventually(self.whole, within=20)
 
 
-async def command(client: Any, *words: str | int) -> Any:
+async def command(client: Any, *words: bytes | str | int) -> Any:
     """Send what redis-py has no typed method for."""
     return await client.execute_command(*words)
 

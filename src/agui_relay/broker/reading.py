@@ -95,13 +95,6 @@ class ReadyStreamReader:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    async def aclose(self) -> None:
-        """Do nothing yet: FastStream closes its client while its subscribers may still be starting to read."""
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.aclose()
-
     async def ping(self) -> bool:
         """Ask nobody: FastStream does so before its first read, which waits for the server; a ping would fail."""
         return True
@@ -148,6 +141,9 @@ class _ConnectionState(RedisConnectionState):
         self._connected = True
         return reader
 
+    async def disconnect(self) -> None:
+        """Do nothing: FastStream disconnects while its subscribers may still be starting to read."""
+
 
 class ReadyStreamBroker(RedisBroker):
     """A FastStream broker whose subscribers read through the `ReadyStreamReader` that `make` gives."""
@@ -176,5 +172,5 @@ class ReadyStreamBroker(RedisBroker):
             await subscriber.stop()
         await asyncio.gather(*tasks, return_exceptions=True)
         for reader in self._readers:
-            await reader.close()
+            await reader.aclose()
         self._readers.clear()
