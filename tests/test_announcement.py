@@ -141,6 +141,18 @@ def test_every_announcement_survives(epoch: str, first: int, frames: list[tuple[
         (b"7CUSTOM:x", "chat", FIRST | LAST | HIDDEN),
         (b"4CUSTOM:x", "chat", HIDDEN),
         (b"2CUSTOM:x", "chat", LAST),
+        (b"3TEXT_MESSAGE_CONTENT", "chat", FIRST | LAST),
+        (b"3TOOL_CALL_START", "chat", FIRST | LAST),
+        (b"3TOOL_CALL_ARGS", "chat", FIRST | LAST | HIDDEN),
+        (b"3TOOL_CALL_ARGS", "full", FIRST | LAST),
+        (b"1CUSTOM:a13n.harness.lifecycle", "chat", FIRST | HIDDEN),
+        (b"3CUSTOM:a13n.harness.lifecycle", "full", FIRST | LAST),
+        (b"3CUSTOM:a13n.harness-ui.tool_images", "chat", FIRST | LAST),
+        (b"3CUSTOM:a13n.pydantic_ai.part_delta", "chat", FIRST | LAST | HIDDEN),
+        (b"3CUSTOM:a13n.pydantic_ai.function_tool_result", "chat", FIRST | LAST),
+        (b"3CUSTOM:a13n.pydantic_ai.output_tool_result", "chat", FIRST | LAST),
+        (b"7CUSTOM:a13n.pydantic_ai.output_tool_result", "chat", FIRST | LAST | HIDDEN),
+        (b"3CUSTOM:a13n.input.user", "chat", FIRST | LAST),
     ],
 )
 @pytest.mark.parametrize("is_mapping", [True, False])

@@ -40,6 +40,12 @@ LAST: Final = 2
 HIDDEN: Final = 4
 """Flag: the event is not for display."""
 
+_ARGUMENTS: Final = b"TOOL_CALL_ARGS"
+_OBSERVATIONS: Final = (b"CUSTOM:a13n.harness.", b"CUSTOM:a13n.pydantic_ai.")
+_TOOL_RESULTS: Final = frozenset(
+    {b"CUSTOM:a13n.pydantic_ai.function_tool_result", b"CUSTOM:a13n.pydantic_ai.output_tool_result"}
+)
+
 # Canonical text only: one place has one cursor. Nineteen digits hold every position that a stream id can have here.
 _CURSOR = re.compile(r"([0-9A-Za-z]{1,64}):(0|[1-9][0-9]{0,18})", re.ASCII)
 
@@ -186,9 +192,21 @@ def decode_row(entry: tuple[bytes, Mapping[bytes, bytes] | Sequence[bytes]], vie
         frame = fields[b"frame"]
     except (KeyError, ValueError):
         return Row(position, 0, b"")
-    return Row(position, flags if is_hidden(view, flags) else flags & ~HIDDEN, frame)
+    return Row(position, flags | HIDDEN if is_hidden(view, fields[b"meta"]) else flags & ~HIDDEN, frame)
 
 
-def is_hidden(view: View, flags: int) -> bool:
-    """Whether a view leaves out an event with these flags; `full` shows all."""
-    return view != "full" and bool(flags & HIDDEN)
+def is_hidden(view: View, meta: bytes) -> bool:
+    """Whether a view leaves out the event that the log describes by `meta`: flags, type, colon, name of a CUSTOM.
+
+    `full` shows all. `chat` shows the conversation: not what says of itself that it is not for display, not the deltas
+    of arguments, and of what the Harness and Pydantic AI observe only the results of tools, since failed ones have no
+    event of their own.
+    """
+    if view == "full":
+        return False
+    kind = meta[1:]
+    return (
+        bool(int(meta[:1]) & HIDDEN)
+        or kind == _ARGUMENTS
+        or (kind.startswith(_OBSERVATIONS) and kind not in _TOOL_RESULTS)
+    )

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from agui_relay.broker.announcement import FIRST, HIDDEN, LAST, encode_body
+from agui_relay.broker.announcement import FIRST, HIDDEN, LAST, View, encode_body, is_hidden
 from agui_relay.broker.scripts import Fetched, Frame, Rejected
 from agui_relay.events import CustomEvent, Event, encode_event
 from agui_relay.framing.fragments import WHOLE_BYTES, fragment_encoded
@@ -53,13 +53,14 @@ class Batch:
                 place = (FIRST if number == 1 else 0) | (LAST if number == len(pieces) else 0)
                 frames.append((piece, _custom(event.name, hidden, place)))
 
-    def announced(self, position: int, limit: int) -> bytes:
-        """Return the lines of an announcement of these frames after `position`, or nothing above `limit` bytes."""
-        if sum(len(data) for data, _ in self.frames) > limit:
+    def announced(self, view: View, position: int, limit: int) -> bytes:
+        """Return what an announcement of these frames after `position` tells a view; nothing above `limit` bytes."""
+        frames = list(enumerate(self.frames, position + 1))
+        if view != "full":
+            frames = [frame for frame in frames if not is_hidden(view, frame[1][1])]
+        if sum(len(data) for _, (data, _) in frames) > limit:
             return b""
-        lines = encode_body(
-            (number, meta[0] - _DIGIT_0, data) for number, (data, meta) in enumerate(self.frames, position + 1)
-        )
+        lines = encode_body((number, meta[0] - _DIGIT_0, data) for number, (data, meta) in frames)
         return lines if len(lines) <= limit else b""
 
 

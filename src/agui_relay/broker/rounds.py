@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
+from agui_relay.broker.announcement import View
 from agui_relay.broker.drain import ItemProcessor, project_batch
 from agui_relay.broker.faults import is_transient
 from agui_relay.broker.keys import RunKeys
@@ -20,6 +21,8 @@ from agui_relay.projection.projector import ContinuationError, Projector
 _log = logging.getLogger("agui_relay.worker")
 
 _LEAST_ROUND_BYTES = 64 * 1024
+_UNASKED: tuple[View, ...] = ("full",)
+"""What is announced as long as nobody is known to read."""
 CLAIMS_SUSPECT = 2
 """A run claimed this often without a commit may hold an item that kills workers: it is taken one item at a time."""
 CLAIMS_REJECT = 4
@@ -33,6 +36,8 @@ class _Known(NamedTuple):
     version: str
     continuation: bytes
     projector: Projector
+    views: tuple[View, ...]
+    """Those that somebody read when frames were last announced."""
 
 
 class _Turn:
@@ -181,6 +186,7 @@ class Rounds:
             _log.warning("run %r is left to another worker: %s", run_id, error)
             return
         turn.taken += 1
+        views = (known.views if known is not None else ()) or _UNASKED
         turn_over = self.stopping or turn.taken >= self._settings.worker_turns
         call = CommitCall(
             keys=turn.keys,
@@ -196,7 +202,10 @@ class Rounds:
             continuation=projector.export() if projector.changed else None,
             frames=batch.frames,
             rejected=batch.rejected,
-            announced=[("full", batch.announced(fetched.position, self._settings.announcement_bytes))],
+            # Readers of a view that is not here take the frames from the log, and are known from then on.
+            announced=[
+                (view, batch.announced(view, fetched.position, self._settings.announcement_bytes)) for view in views
+            ],
         )
         written = call.continuation
         known = _Known(
@@ -204,6 +213,7 @@ class Rounds:
             call.version,
             continuation if written is None else written,
             projector,
+            views,
         )
         calls.append(_Work(turn, fetched, call, known))
 
@@ -226,7 +236,7 @@ class Rounds:
         if call.rejected:
             _log.warning("run %r: %d items rejected: %s", turn.keys.run_id, len(call.rejected), call.rejected[0].error)
         if reply.left or reply.status == "live":
-            self._known[turn.keys.run_id] = known
+            self._known[turn.keys.run_id] = known._replace(views=reply.views) if call.frames else known
             while len(self._known) > self._settings.worker_cached_runs:
                 self._known.popitem(last=False)
         if reply.items:

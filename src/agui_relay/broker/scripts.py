@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from redis.exceptions import NoScriptError, RedisError
 
+from agui_relay.broker.announcement import VIEWS, View
 from agui_relay.broker.keys import GROUP, PartitionKeys, RunKeys
 
 Argument = bytes | str | int
@@ -84,13 +85,13 @@ class Fetched(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """Reply of `commit`. `word` is ok, stale or gone."""
+    """Reply of `commit`. `word` is ok, stale or gone; `views` are those that it told of its frames."""
 
     word: str
     position: int = 0
     left: int = 0
     status: str = ""
-    subscriptions: int = 0
+    views: tuple[View, ...] = ()
     items: Sequence[bytes] = ()
 
 
@@ -393,8 +394,10 @@ def inline(fields: Mapping[bytes, bytes]) -> Fetched | None:
 def _committed(reply: Reply) -> Committed:
     if reply[0] != b"ok":
         return Committed(reply[0].decode())
-    _, position, left, status, subscriptions, *items = reply
-    return Committed("ok", position, left, status.decode(), subscriptions, items)
+    _, position, left, status, views, *items = reply
+    return Committed(
+        "ok", position, left, status.decode(), tuple(view for view in VIEWS if view.encode() in views.split()), items
+    )
 
 
 def _commit_arguments(call: CommitCall, limits: CommitLimits) -> list[Argument]:

@@ -10,8 +10,8 @@
          then f times: frame, meta;  r times: ordinal, error, item;  v times: view, announced lines ('' = read the log)
 
   Returns
-    {'ok', position, items left, status, subscriptions, next item ...}
-                                            the next items save a fetch; only while the worker's entry holds the run
+    {'ok', position, items left, status, views told, next item ...}
+                                            views between spaces; the next items save a fetch; only while the worker's entry holds the run
     {'stale'}                               the cursor or the epoch is not what was read: nothing stored
     {'gone'}
 ]]
@@ -90,7 +90,7 @@ else
 end
 expire_together()
 
-local listeners = 0
+local told = {}
 if frames > 0 or status ~= state[7] then
   local header = announcement(epoch, position + 1, head, status)
   local bodies, live = {}, redis.call('ZCARD', SUBS)
@@ -99,9 +99,15 @@ if frames > 0 or status ~= state[7] then
     bodies[ARGV[at]] = (body ~= '' and #body * live <= fanout) and (header .. '\n' .. body) or header
     at = at + 2
   end
-  listeners = to_subscriptions(function(view) return bodies[view] or header end)
+  to_subscriptions(function(view)
+    if not told[view] then
+      told[view] = true
+      told[#told + 1] = view
+    end
+    return bodies[view] or header
+  end)
 end
-local reply = { 'ok', head, last - to, status, listeners }
+local reply = { 'ok', head, last - to, status, table.concat(told, ' ') }
 if ready == entry and not turn_over then
   read_items(reply, to, last, unread, tonumber(ARGV[14]), tonumber(ARGV[15]))
 end

@@ -130,7 +130,6 @@ local function to_subscriptions(message)
     local view, id = string.match(member, '^([^:]*):(.+)$')
     publish(CHANNEL .. id, message(view))
   end
-  return #members
 end
 
 -- The epoch is a word of letters and digits, so that it needs no escape.
