@@ -5,12 +5,14 @@ Where no image can be pulled, one is made of the packaged server and the librari
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import re
 import socket
 import subprocess
 import tarfile
+import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -29,14 +31,25 @@ _PACKAGED = ("agui-relay-test-redis", "packaged")
 
 def missing() -> str | None:
     """Return why there can be no container, and what to do about it; None when there can."""
+    with warnings.catch_warnings():
+        # A connection that failed leaves its socket to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        error = _failure()
+        gc.collect()
+    if error is None:
+        return None
+    return (
+        "no Docker daemon answers: start one, or set DOCKER_HOST; as root on Debian `CI=true .ci/with-docker COMMAND`"
+        f" installs and starts its own ({error})"
+    )
+
+
+def _failure() -> str | None:
     try:
         with closing(docker.from_env(timeout=10)) as client:
             client.ping()
     except DockerException as error:
-        return (
-            f"no Docker daemon answers ({error}): start one, or set DOCKER_HOST;"
-            " as root on Debian `CI=true .ci/run` installs and starts its own"
-        )
+        return str(error)
     return None
 
 
