@@ -52,6 +52,7 @@ class Work:
 
     entry: bytes
     fetched: Fetched | None = None
+    claimed: bool = False
 
 
 class Runs(RuleBasedStateMachine):
@@ -157,7 +158,7 @@ class Runs(RuleBasedStateMachine):
     def claim(self, worker: str) -> None:
         """The other one was silent too long, or is dead."""
         _, entries, _ = self.do(self.client.xautoclaim(self.keys.ready, GROUP, worker, 0, count=1))
-        self.work[worker] += [Work(entry) for entry, _ in entries]
+        self.work[worker] += [Work(entry, claimed=True) for entry, _ in entries]
 
     @precondition(lambda self: any(self.work.values()))
     @rule(data=st.data(), most=st.integers(1, 4))
@@ -165,10 +166,13 @@ class Runs(RuleBasedStateMachine):
         self.fetch_for(data.draw(st.sampled_from([work for works in self.work.values() for work in works])), most)
 
     def fetch_for(self, work: Work, most: int) -> None:
-        [fetched] = self.do(self.scripts.fetch_many([FetchCall(self.keys, work.entry, "", most, 1 << 20)]))
+        call = FetchCall(self.keys, work.entry, "", most, 1 << 20, claimed=work.claimed)
+        [fetched] = self.do(self.scripts.fetch_many([call]))
         assert isinstance(fetched, Fetched)
         if fetched.word == "items":
             work.fetched = fetched
+            # One by one once it was claimed twice without a commit.
+            most = 1 if fetched.claims >= 2 else most
             assert list(fetched.items) == self.items[fetched.cursor : fetched.cursor + most]
         else:
             self.drop(work)
@@ -280,6 +284,32 @@ class Runs(RuleBasedStateMachine):
         self.do(self.client.delete(self.keys.ready))
         self.do(ensure_group(self.client, self.keys))
         self.do(self.scripts.join(self.keys, view="full", subscription_id="s", lease_ms=LEASE, kept_ms=KEPT, nonce="n"))
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def remove_consumer(self, worker: str) -> None:
+        """By hand: what was pending for it stays in the stream, and nobody gets it; a look at the run mends that."""
+        self.do(self.client.xgroup_delconsumer(self.keys.ready, GROUP, worker))
+        self.mend()
+
+    @rule()
+    def delete_ready_stream(self) -> None:
+        """Nobody publishes or reads; a worker notices that the group is gone, and looks at the run."""
+        self.do(self.client.delete(self.keys.ready))
+        self.do(ensure_group(self.client, self.keys))
+        self.mend()
+
+    @precondition(lambda self: any(self.work.values()))
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        """A worker stops and has not begun with an entry."""
+        work = data.draw(st.sampled_from([work for works in self.work.values() for work in works]))
+        self.drop(work)
+        self.mend(work.entry)
+        assert not self.do(self.client.xrange(self.keys.ready, work.entry, work.entry))
+
+    def mend(self, given_back: bytes = b"") -> None:
+        assert self.do(self.scripts.mend(self.keys, lease_ms=LEASE, given_back=given_back)) in ("well", "queued")
+        assert self.do(self.scripts.mend(self.keys, lease_ms=LEASE)) == "well"
 
     @rule()
     def next_life(self) -> None:
