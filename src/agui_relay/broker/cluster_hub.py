@@ -39,6 +39,8 @@ class ClusterHub:
     """
 
     def __init__(self, client: ClusterClient, *, answer_within: float = 5.0) -> None:
+        self.feeds: dict[tuple[str, str], Listener] = {}
+        """The listeners that the readers of a run and view share, see `feed`."""
         self._client = client
         self._answer_within = answer_within
         self._hubs: dict[int, SlotHub] = {}

@@ -45,6 +45,10 @@ class Listener(Protocol):
 class Channels(Protocol):
     """What brings the messages of channels: a hub, or one for each part of a cluster."""
 
+    @property
+    def feeds(self) -> dict[tuple[str, str], Listener]:
+        """The listeners that the readers of a run and view share, see `feed`."""
+
     async def subscribe(self, channel: str, listener: Listener) -> None:
         """Listen to a channel; returns when the server has confirmed it."""
 
@@ -81,6 +85,8 @@ class Hub:
     """
 
     def __init__(self, client: Redis | RedisCluster, *, sharded: bool = False, answer_within: float = 5.0) -> None:
+        self.feeds: dict[tuple[str, str], Listener] = {}
+        """The listeners that the readers of a run and view share, see `feed`."""
         self._client = client
         self._answer_within = answer_within
         prefix = "S" if sharded else ""

@@ -1,17 +1,16 @@
 """One reader of one run: does with asyncio and Redis what the tracker says, at the pace of its consumer.
 
-The hub's calls go straight through the tracker into a bounded queue. One task sends the heartbeats, whatever the
-consumer does; one reads from the log. When the queue is full the tracker is paused, and what is announced meanwhile
-is read from the log later.
+The calls of the feed, which it shares with the other readers of the run, go straight through the tracker into a bounded
+queue. A task reads from the log while there is something to read. When the queue is full the tracker is paused, and
+what is announced meanwhile is read from the log later; the other readers do not notice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
@@ -23,31 +22,27 @@ from agui_relay.broker.announcement import (
     Announcement,
     Cursor,
     Echo,
-    MessageError,
     Outcome,
     Report,
-    Row,
     View,
-    decode_message,
-    decode_row,
 )
 from agui_relay.broker.errors import RunNotFound
 from agui_relay.broker.faults import backoff, is_transient
+from agui_relay.broker.feed import Feed
 from agui_relay.broker.hub import Channels
 from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.scripts import Scripts
-from agui_relay.broker.settings import RelaySettings, milliseconds
+from agui_relay.broker.settings import RelaySettings
 from agui_relay.broker.tracker import Deliver, End, GapNotice, Output, ReadLog, Reconnect, Tracker
 
 __all__ = ["Delivery", "GapNotice", "Subscription"]
-
-_log = logging.getLogger("agui_relay.subscription")
 
 QUEUE_BYTES: Final = 1024 * 1024
 QUEUE_EVENTS: Final = 1024
 """What may wait for the consumer before the subscription pauses; one read of the log may come on top."""
 _PARKED_BYTES: Final = 256 * 1024
-_LEAVE_WITHIN: Final = 2.0
+
+_log = logging.getLogger("agui_relay.subscription")
 
 _decode_event = msgspec.json.Decoder().decode
 
@@ -107,13 +102,11 @@ class Subscription:
         self._view: View = view
         self._scripts, self._keys, self._settings, self._hub = scripts, keys, settings, hub
         self._wait_for_run = wait_for_run
-        self._id = secrets.token_hex(8)
-        self._channel = keys.channel(self._id)
-        self._lease = settings.subscription_lease
+        self._feed: Feed | None = None
         self._tracker = Tracker(
             after=None if after is None else Cursor.parse(after),
             view=self._view,
-            lease=self._lease,
+            lease=settings.subscription_lease,
             assembler_bytes=settings.assembler_bytes,
             assembler_pending=settings.assembler_pending,
         )
@@ -127,14 +120,12 @@ class Subscription:
         self._deadline = 0.0
 
         self._joined = asyncio.Event()
-        self._beat_now = asyncio.Event()
         self._read: ReadLog | None = None
-        self._read_wanted = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
         # Announcements that came while the log is read.
         self._parked: list[Announcement] = []
         self._parked_bytes = 0
 
-        self._tasks: list[asyncio.Task[None]] = []
         self._state = "new"
         self._delivered = 0
         self._reconnects = 0
@@ -159,8 +150,8 @@ class Subscription:
 
     @property
     def subscription_id(self) -> str:
-        """Names the lease and the channel of this subscription."""
-        return self._id
+        """Names the lease and the channel, those of all readers of this run and view in the process; `""` at first."""
+        return "" if self._feed is None else self._feed.id
 
     @property
     def delivered(self) -> int:
@@ -183,11 +174,8 @@ class Subscription:
         self._state = "open"
         self._deadline = asyncio.get_running_loop().time() + self._wait_for_run
         try:
-            await self._hub.subscribe(self._channel, self)
-            self._tasks = [
-                asyncio.create_task(self._guard(self._heartbeats()), name=f"heartbeats of {self._channel}"),
-                asyncio.create_task(self._guard(self._reads()), name=f"reads of {self._channel}"),
-            ]
+            self._feed = Feed.of(self._scripts, self._keys, self._settings, self._hub, self._view)
+            self._feed.attach(self)
             # The lease is in place when this returns.
             await self._joined.wait()
             if self._failure is not None:
@@ -243,48 +231,45 @@ class Subscription:
         return item
 
     async def _close(self) -> None:
-        """Leave the channel, end the tasks and the lease; what cannot be said to the server ends with its lease."""
+        """Leave the feed and end the reading."""
         self._state = "closed"
-        left = self._hub.leave(self._channel, self)
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if not tasks:
-            return
-        try:
-            async with asyncio.timeout(_LEAVE_WITHIN):
-                await self._scripts.leave(self._keys, view=self._view, subscription_id=self._id)
-                if left is not None:
-                    await left
-        except (RedisError, OSError):
-            _log.debug("left %s without telling the server", self._channel, exc_info=True)
+        reading = self._reading
+        if reading is not None:
+            reading.cancel()
+        if self._feed is not None:
+            await self._feed.detach(self)
+        if reading is not None:
+            await asyncio.gather(reading, return_exceptions=True)
 
-    # -- what the hub tells ---------------------------------------------------------------------------------------
+    # -- what the feed tells --------------------------------------------------------------------------------------
 
-    def message(self, data: bytes) -> None:
-        """Take a message of the channel."""
-        try:
-            self._take(data)
-        except Exception as error:
-            self._fail(error)
+    def beat(self, nonce: str) -> None:
+        """Take note that a heartbeat with this nonce is about to be sent."""
+        self._tracker.beat(nonce)
 
-    def _take(self, data: bytes) -> None:
-        try:
-            message = decode_message(data)
-        except MessageError as error:
-            _log.warning("channel of run %r: %s", self._keys.run_id, error)
-            self._do(self._tracker.damaged())
-            return
-        if isinstance(message, Echo):
-            self._do(self._tracker.echo(message))
-        elif self._read is not None and self._parked_bytes + len(data) <= _PARKED_BYTES:
+    def joined(self, nonce: str, report: Report, now: float) -> None:
+        """Take the direct answer to a heartbeat."""
+        self._do(self._tracker.joined(nonce, report, now))
+        self._joined.set()
+        self._changed.set()
+
+    def announcement(self, announcement: Announcement, size: int) -> None:
+        """Take an announcement of `size` bytes."""
+        if self._read is not None and self._parked_bytes + size <= _PARKED_BYTES:
             # What is being read ends, most likely, where this begins.
-            self._parked_bytes += len(data)
-            self._parked.append(message)
+            self._parked_bytes += size
+            self._parked.append(announcement)
         else:
             # Too many while the log is read: the tracker drops them and knows that they were.
-            self._do(self._tracker.announcement(message))
+            self._do(self._tracker.announcement(announcement))
+
+    def echo(self, echo: Echo) -> None:
+        """Take the answer to a heartbeat that came through the channel."""
+        self._do(self._tracker.echo(echo))
+
+    def damaged(self) -> None:
+        """Take note that the channel gave a message that cannot be read."""
+        self._do(self._tracker.damaged())
 
     def lost(self) -> None:
         """Take note that the connection of the channel is lost."""
@@ -294,7 +279,18 @@ class Subscription:
         """Take note that the channel is subscribed again."""
         self._reconnects += 1
         self._tracker.back()
-        self._beat_now.set()
+
+    def tick(self, now: float) -> None:
+        """Take note of the time."""
+        self._do(self._tracker.tick(now))
+
+    def fail(self, error: Exception) -> None:
+        """End the iteration with an error."""
+        self._failure = error
+        self._changed.set()
+        self._joined.set()
+        if self._feed is not None:
+            self._feed.dismiss(self)
 
     # -- what the tracker says ------------------------------------------------------------------------------------
 
@@ -310,78 +306,33 @@ class Subscription:
                     self._changed.set()
                 case ReadLog():
                     self._read = output
-                    self._read_wanted.set()
+                    if self._reading is None:
+                        self._reading = asyncio.create_task(self._reads(), name=f"reader of {self._keys.run_id}")
                 case Reconnect():
-                    self._hub.suspect(self._channel, asyncio.get_running_loop().time() - self._lease / 3)
+                    assert self._feed is not None
+                    self._feed.suspect()
                 case End():
+                    assert self._feed is not None
+                    self._feed.dismiss(self)
                     self._changed.set()
         if not self._paused and (self._queued_bytes > QUEUE_BYTES or len(self._queue) > QUEUE_EVENTS):
             self._paused = True
             self._tracker.pause()
 
-    # -- the tasks ------------------------------------------------------------------------------------------------
-
-    async def _guard(self, task: Coroutine[Any, Any, None]) -> None:
-        """Hand what a task cannot deal with to the consumer."""
-        try:
-            await task
-        except Exception as error:
-            self._fail(error)
-
-    def _fail(self, error: Exception) -> None:
-        self._failure = error
-        self._changed.set()
-        self._joined.set()
-
-    async def _heartbeats(self) -> None:
-        """Renew the lease at its third, at once when the channel is back; look at the clock in between."""
-        now = asyncio.get_running_loop().time
-        delays = backoff()
-        number = 0
-        while self._tracker.outcome is None:
-            number += 1
-            nonce = f"{self._id}.{number}"
-            self._beat_now.clear()
-            self._tracker.beat(nonce)
-            try:
-                joined = await self._scripts.join(
-                    self._keys,
-                    view=self._view,
-                    subscription_id=self._id,
-                    lease_ms=milliseconds(self._lease),
-                    kept_ms=milliseconds(self._settings.live_run_kept),
-                    nonce=nonce,
-                )
-            except (RedisError, OSError) as error:
-                self._passing(error)
-                due = now() + next(delays)
-            else:
-                delays = backoff()
-                due = now() + self._lease / 3
-                self._do(self._tracker.joined(nonce, _report(joined.epoch, joined.head, joined.status), now()))
-                self._joined.set()
-                self._changed.set()
-            while not self._beat_now.is_set() and (left := due - now()) > 0:
-                until = now() + min(left, self._lease / 6)
-                try:
-                    async with asyncio.timeout_at(until):
-                        await self._beat_now.wait()
-                except TimeoutError:
-                    # A loop that was itself held up has not yet read what has come meanwhile.
-                    if now() - until < self._lease / 12:
-                        self._do(self._tracker.tick(now()))
+    # -- reading --------------------------------------------------------------------------------------------------
 
     async def _reads(self) -> None:
-        """Read from the log whenever the tracker asks for it."""
+        """Read from the log what the tracker has asked for, until it asks for nothing more."""
+        assert self._feed is not None
         delays = backoff()
-        while True:
-            await self._read_wanted.wait()
-            self._read_wanted.clear()
+        try:
             while (read := self._read) is not None:
                 try:
-                    report, rows = await self._ask(read)
+                    report, rows = await self._feed.read(read.first, read.count)
                 except (RedisError, OSError) as error:
-                    self._passing(error)
+                    if not is_transient(error):
+                        raise
+                    _log.debug("trying again: %s: %s", type(error).__name__, error)
                     await asyncio.sleep(next(delays))
                     continue
                 delays = backoff()
@@ -390,23 +341,12 @@ class Subscription:
                 self._do(self._tracker.rows(read, report, rows))
                 if self._read is None:
                     self._unpark()
-
-    async def _ask(self, read: ReadLog) -> tuple[Report, list[Row]]:
-        """Read the run's state and log in one transaction: only so do they tell of the same moment."""
-        log = await self._scripts.read_log(self._keys, first=read.first, most=read.count)
-        return _report(log.epoch, log.head, log.status), [decode_row(entry, self._view) for entry in log.entries]
+        except Exception as error:
+            self.fail(error)
+        finally:
+            self._reading = None
 
     def _unpark(self) -> None:
         parked, self._parked, self._parked_bytes = self._parked, [], 0
         for announcement in parked:
             self._do(self._tracker.announcement(announcement))
-
-    @staticmethod
-    def _passing(error: RedisError | OSError) -> None:
-        if not is_transient(error):
-            raise error
-        _log.debug("trying again: %s: %s", type(error).__name__, error)
-
-
-def _report(epoch: str, head: int, status: str) -> Report:
-    return msgspec.convert({"epoch": epoch, "head": head, "status": status}, Report)
