@@ -117,7 +117,8 @@ class ReadyStreamReader:
             answer = await call
         except (RedisError, OSError) as error:
             try:
-                if isinstance(error, ResponseError) and "NOGROUP" in str(error):
+                # A read that waits when the stream is deleted is told so in one of two ways.
+                if isinstance(error, ResponseError) and ("NOGROUP" in str(error) or "UNBLOCKED" in str(error)):
                     await self._ensure_group(stream)
                     return nothing
             except (RedisError, OSError) as again:
