@@ -64,7 +64,25 @@ class Cluster:
 
     async def whole(self) -> bool:
         """Whether every node knows all nodes and takes commands."""
-        return all([await _is_whole(node, self._count) for node in self.nodes])
+        return all([await _is_whole(node, len(self.nodes)) for node in self.nodes])
+
+    async def add_replica(self, of: int) -> EmbeddedRedis:
+        """Start a replica of a node; returns when it has all data and every node knows it."""
+        [bus] = _free_ports(1)
+        replica = await self._node(bus)
+        self.nodes.append(replica)
+        primary = self.nodes[of]
+        async with Redis.from_url(replica.url) as client, Redis.from_url(primary.url) as other:
+            await command(other, "CLUSTER", "MEET", "127.0.0.1", str(replica.port), str(bus))
+            await eventually(self.whole, within=20)
+            await command(client, "CLUSTER", "REPLICATE", await command(other, "CLUSTER", "MYID"))
+
+            async def is_in_step() -> bool:
+                shards = str(await command(other, "CLUSTER", "SHARDS"))
+                return (await client.info("replication"))["master_link_status"] == "up" and "replica" in shards
+
+            await eventually(is_in_step, within=20)
+        return replica
 
     async def move(self, slot: int, source: int, target: int) -> None:
         """Move a slot with its keys from one node to another; returns when it is there."""

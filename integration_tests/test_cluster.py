@@ -163,6 +163,37 @@ async def _is_ready(worker: Worker, ready: bool) -> bool:
     return worker.ready is ready
 
 
+async def test_a_replica_takes_over(fragile: Cluster) -> None:
+    names = [f"run-{number}" for number in range(18)]
+    runs = {name: list(items.text_run(40, run_id=name)) for name in names}
+    down = 1
+    assert any(node_of(fragile, RunKeys("agui", name, SETTINGS.partitions)) == down for name in names)
+    replica = await fragile.add_replica(down)
+    settings = SETTINGS.model_copy(update={"publisher_lease": 15.0})
+    async with Relay(fragile.url, settings=settings) as relay, AsyncExitStack() as stack:
+        await stack.enter_async_context(running(Worker(relay).application()))
+        readers = [
+            asyncio.create_task(follow(await stack.enter_async_context(relay.subscribe(name)))) for name in names
+        ]
+        publishers = [await stack.enter_async_context(relay.publisher(name)) for name in names]
+        for name, publisher in zip(names, publishers, strict=True):
+            for item in runs[name][:20]:
+                await publisher.publish(item)
+            await publisher.flush()
+        async with Redis.from_url(fragile.nodes[down].url) as client:
+            # What the replica does not have may be lost; that is another test's.
+            assert await client.wait(1, 5000) == 1
+        await fragile.nodes[down].kill()
+        for name, publisher in zip(names, publishers, strict=True):
+            for item in runs[name][20:]:
+                await publisher.publish(item)
+        async with asyncio.timeout(40):
+            for name, reader in zip(names, readers, strict=True):
+                assert await reader == projection(runs[name])
+        async with Redis.from_url(replica.url) as client:
+            assert (await client.info("replication"))["role"] == "master"
+
+
 async def test_a_slot_that_moves_takes_its_runs_along(fragile: Cluster) -> None:
     run = list(items.text_run(400))
     keys = RunKeys("agui", "run-1", SETTINGS.partitions)
