@@ -193,6 +193,27 @@ async def test_a_server_that_drops_slow_listeners_costs_nothing(relay: Relay, wr
         assert await read(subscription) == writer.events
 
 
+async def test_a_server_that_cuts_who_is_slow_costs_nothing() -> None:
+    async with EmbeddedRedis() as server, Proxy(socket_of(server.url)) as proxy:
+        async with Relay(server.url) as relay, Relay(proxy.url, settings=SETTINGS) as shaky:
+            await relay.client.config_set("client-output-buffer-limit", "pubsub 32kb 32kb 1")
+            writer = await FrameWriter(relay.scripts, KEYS).open()
+            async with shaky.subscribe("run-1") as subscription:
+                proxy.stall(*proxy.listening)
+
+                async def is_cut() -> bool:
+                    # Each fits into an announcement; nobody takes them out of the server's buffers.
+                    await writer.commit(event(writer.position, 40_000))
+                    stats = await relay.client.info("stats")
+                    return bool(stats["client_output_buffer_limit_disconnections"])
+
+                await eventually(is_cut)
+                proxy.flow()
+                await writer.commit(event(-1), outcome="finished")
+                assert await read(subscription) == writer.events
+                assert subscription.reconnects >= 1
+
+
 async def test_a_server_out_of_reach_is_waited_for(proxy: Proxy, shaky: Relay, writer: FrameWriter) -> None:
     await writer.open()
     async with shaky.subscribe("run-1") as subscription:
