@@ -18,6 +18,7 @@ from integration_tests import items
 from integration_tests.backends import NAMES, Backend, backend
 from integration_tests.frames import FrameWriter, event
 from integration_tests.processes import Fleet, wait_until_ready
+from integration_tests.proxy import Proxy
 from integration_tests.test_worker import projection, publish, read_all, running
 from integration_tests.waiting import eventually
 from tests.case_files import Case, load_cases
@@ -280,33 +281,71 @@ async def test_another_number_of_partitions_is_refused(server: Backend, relay: R
 # -- the fan-out, also where a server cuts those who are slow ---------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=["embedded", "redis-8.2", "cluster"])
-def announcing(request: pytest.FixtureRequest) -> Iterator[Backend]:
+@pytest.fixture(scope="module")
+def started_to_announce(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """Start each backend that announces in its own way."""
     with backend(request.param) as started:
         yield started
 
 
+@pytest.fixture
+def announcing(started_to_announce: Backend) -> Iterator[Backend]:
+    yield from _emptied(started_to_announce)
+
+
+@pytest.mark.parametrize("started_to_announce", ["embedded", "redis-8.2", "cluster"], indirect=True)
 async def test_a_crowd_is_told_all_of_large_frames(announcing: Backend) -> None:
-    for server in _emptied(announcing):
-        # What the default allows is more than a test should need.
-        server.on_each("CONFIG", "SET", "client-output-buffer-limit", "pubsub 4mb 0 0")
-        settings = server.settings(subscription_lease=2.0)
-        async with Relay(server.url, settings=settings) as relay, Relay(server.url, settings=settings) as other:
-            writer = await FrameWriter(other.scripts, keys_of(relay)).open()
-            async with AsyncExitStack() as stack:
-                subscriptions = [relay.subscribe("run-1") for _ in range(60)]
-                await asyncio.gather(*map(stack.enter_async_context, subscriptions))
-                readers = [asyncio.create_task(_data(subscription)) for subscription in subscriptions]
-                for number in range(30):
-                    await writer.commit(event(number, 45_000))
-                await writer.commit(outcome="finished")
-                async with asyncio.timeout(60):
-                    for reader in readers:
-                        assert await reader == writer.events
-                cut = [subscription.reconnects for subscription in subscriptions]
-            if server.name == "redis-8.2":
-                assert all(cut), "this server should have cut the connection"
+    """Ten processes, as far as the server can tell, of six readers each."""
+    settings = announcing.settings(subscription_lease=2.0)
+    async with AsyncExitStack() as stack:
+        writing, *relays = [
+            await stack.enter_async_context(Relay(announcing.url, settings=settings)) for _ in range(11)
+        ]
+        writer = await FrameWriter(writing.scripts, keys_of(writing)).open()
+        subscriptions = [relay.subscribe("run-1") for relay in relays for _ in range(6)]
+        await asyncio.gather(*map(stack.enter_async_context, subscriptions))
+        readers = [asyncio.create_task(_data(subscription)) for subscription in subscriptions]
+        for number in range(30):
+            await writer.commit(event(number, 45_000))
+        await writer.commit(outcome="finished")
+        async with asyncio.timeout(60):
+            for reader in readers:
+                assert await reader == writer.events
+
+
+@pytest.mark.parametrize("started_to_announce", ["embedded", "redis-8.2"], indirect=True)
+async def test_a_reader_that_the_server_finds_too_slow_misses_nothing(announcing: Backend) -> None:
+    # What the default allows is more than a test should need.
+    announcing.on_each("CONFIG", "SET", "client-output-buffer-limit", "pubsub 1mb 0 0")
+    settings = announcing.settings(subscription_lease=60.0)
+    host, _, port = announcing.url.removeprefix("redis://").removesuffix("/0").partition(":")
+    async with (
+        Proxy((host, int(port))) as proxy,
+        Relay(announcing.url, settings=settings) as relay,
+        Relay(proxy.url, settings=settings) as slow,
+        slow.subscribe("run-1") as subscription,
+    ):
+        writer = await FrameWriter(relay.scripts, keys_of(relay)).open()
+        reader = asyncio.create_task(_data(subscription))
+        proxy.stall(*proxy.listening)
+        # The kernel's buffers are filled first.
+        cut = False
+        for number in range(600):
+            await writer.commit(event(number, 45_000))
+            stats = await relay.client.info("stats")
+            cut = stats["client_output_buffer_limit_disconnections"] > 0
+            if cut:
+                break
+        assert cut or announcing.name != "redis-8.2", "this server should have cut the connection"
+        proxy.flow()
+
+        async def is_back() -> bool:
+            return subscription.reconnects >= cut
+
+        await eventually(is_back)
+        await writer.commit(outcome="finished")
+        async with asyncio.timeout(60):
+            assert await reader == writer.events
 
 
 async def _data(subscription: Any) -> list[bytes]:
