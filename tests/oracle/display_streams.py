@@ -13,8 +13,8 @@ from tests.oracle.streams import Source
 
 type Payload = dict[str, Any]
 
-CHILDREN = (None, None, None, "child-1", "child-2")
-MESSAGES = ("m1", "m2", "字")
+CHILDREN = (None, None, None, None, None, "child-1", "child-2")
+MESSAGES = ("m1", "m1", "m1", "m2", "字")
 CALLS = ("call-1", "call-2", "web\n1")
 KINDS = ("TEXT_MESSAGE", "REASONING_MESSAGE", "TOOL_CALL")
 SIZES = (32_700, 32_768, 40_000, 262_144, 262_145, 300_000)
@@ -42,7 +42,7 @@ class Writer:
         return payload
 
     def text(self) -> str:
-        if self.source.chance(1):
+        if self.source.chance(2):
             return "x" * self.source.pick(SIZES)
         return self.source.text()
 
@@ -74,7 +74,7 @@ def message(write: Writer, child: str | None) -> Payload:
     group = "host" if source.chance(3) else None
     if step == "CONTENT":
         return write.event(f"{kind}_CONTENT", child, **own, delta=write.text(), responseGroup=group)
-    role = source.pick(("assistant", "assistant", "user")) if kind == "TEXT_MESSAGE" else "reasoning"
+    role = source.pick(("assistant", "assistant", "assistant", "user")) if kind == "TEXT_MESSAGE" else "reasoning"
     return write.event(f"{kind}_{step}", child, **own, role=role if step == "START" else None, responseGroup=group)
 
 
@@ -139,12 +139,15 @@ def memory(write: Writer, child: str | None) -> Payload:
     )
     memories: list[Any] = []
     for number in range(source.below(3)):
-        entry: Payload = {"memory": f"memory-{number}", status: source.pick(("recalled", "full", "failed", "other"))}
-        if source.chance(80):
+        entry: Payload = {
+            "memory": f"memory-{number}",
+            status: source.pick(("recalled", "full", "failed", "recalled", "full", "other")),
+        }
+        if source.chance(92):
             given = {"id": "r", "sha256": "0"} if kind == "memory_recall" else {"path": "p", "sha256": "0", "bytes": 3}
-            entry[sources] = [given] if source.chance(80) else [{"odd": 1}]
+            entry[sources] = [given] if source.chance(92) else [{"odd": 1}]
         if source.chance(20):
-            entry["cursor"] = source.pick(("9", 9))
+            entry["cursor"] = source.pick(("9", "9", "9", 9))
         memories.append(entry)
     payload = {"type": kind, "memories": source.pick((memories, memories, memories, None, ["x"]))}
     return write.custom("a13n.harness.context", {"schema_version": "1", "kind": "context", "payload": payload}, child)
@@ -236,9 +239,23 @@ def pieces(write: Writer, child: str | None) -> Payload:
 
 
 KINDS_OF_EVENT = (
-    *((message,) * 12),
+    *((message,) * 14),
     *((arguments,) * 5),
-    *(signature, result, result, lifecycle, harness, harness, memory, authored, tool_fact, tool_fact, tool_fact, other),
+    *(
+        signature,
+        result,
+        result,
+        lifecycle,
+        harness,
+        harness,
+        memory,
+        memory,
+        authored,
+        tool_fact,
+        tool_fact,
+        tool_fact,
+        other,
+    ),
     *(pieces, ending),
 )
 
@@ -251,7 +268,7 @@ def display_streams(draw: st.DrawFn) -> list[list[Payload]]:
     batches: list[list[Payload]] = []
     child: str | None = None
     kind = message
-    for _ in range(source.below(40)):
+    for _ in range(source.below(70)):
         if source.chance(50):
             kind = source.pick(KINDS_OF_EVENT)
             child = source.pick(CHILDREN)

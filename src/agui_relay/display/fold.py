@@ -10,10 +10,10 @@ import msgspec
 
 from agui_relay.display.changes import AppendChange, Change, SetChange
 from agui_relay.display.continuation import DisplayContinuation, DisplaySnapshot, StreamedArguments
-from agui_relay.display.folding import Folding, Held
+from agui_relay.display.folding import ROOT, Folding, Held
 from agui_relay.display.items import DisplayError, Item, ItemRef, Observed, StreamPosition
 from agui_relay.display.memory import MemorySource
-from agui_relay.display.reading import GROWTHS, Message, Step
+from agui_relay.display.reading import GROWTHS, PART_DELTA, Message, Step
 from agui_relay.display.records import Mark, Record, observed, reference, stream_id
 from agui_relay.display.source import Processor, Source, failed_call
 from agui_relay.display.values import Json, Streamed, clean, frozen, size, thawed
@@ -144,7 +144,10 @@ class DisplayFold(Folding):
 
     def _fold_step(self, payload: dict[str, Any], step: Step | None) -> Observed:
         self.sequence = sequence = self.sequence + 1
-        record = None if step is None else self._apply(step)
+        if type(step) is Message:
+            record: Record | None = self._message(step) if step.copied is None else self._message_change(step)
+        else:
+            record = None if step is None else self._apply(step)
         if record is None:
             return observed(sequence, payload, None)
         item = record.ref or reference(record)
@@ -157,10 +160,12 @@ class DisplayFold(Folding):
 
         Whole streams are folded one such event after the other.
         """
-        event_type = payload.get("type") if type(payload) is dict else None
+        if type(payload) is not dict:
+            return None
+        event_type = payload.get("type")
         means = GROWTHS.get(event_type) if type(event_type) is str else None
         if means is None:
-            return None
+            return self._fold_delta(payload) if payload.get("name") == PART_DELTA else None
         kind, id_field, field = means
         own_id, text, child = payload.get(id_field), payload.get("delta"), payload.get("subagentRunId")
         known = 4 if "timestamp" in payload else 3
@@ -174,11 +179,47 @@ class DisplayFold(Folding):
             key = f"{child}:{own_id}"
         if len(payload) != known:
             return None
-        self.sequence = sequence = self.sequence + 1
-        record = self._grow(kind, key, child, field, text if text.isascii() else clean(text))
-        if record is None:
-            self.sequence = sequence - 1
+        record = self._named[kind].get(key)
+        if record is None or ("responseGroup" not in record.content and (child or ROOT) in self.response_groups):
             return None
+        held = record.growing or self._growing(record, field)
+        if held is None:
+            return None
+        if not text.isascii():
+            text = clean(text)
+        grown = held.length + len(text)
+        if grown > self._limit:
+            return None
+        held.pieces.append(text)
+        held.length = grown
+        self.sequence = record.last = sequence = self.sequence + 1
+        record.made = None
+        self.changed.add(record.id)
+        return observed(sequence, payload, record.ref or reference(record))
+
+    def _fold_delta(self, payload: dict[str, Any]) -> Observed | None:
+        """Fold a delta of the arguments that were last folded; else None, and nothing is changed."""
+        held, value = self._held, payload.get("value")
+        if held is None or held.sequence != self.sequence or payload["type"] != "CUSTOM" or type(value) is not dict:
+            return None
+        record = self._records.by_id.get(held.key)
+        thread_id, run_id, shared = held.stream
+        event = value.get("event")
+        delta = event.get("delta") if type(event) is dict else None
+        if record is None or type(event) is not dict or type(delta) is not dict:
+            return None
+        text, shared_delta = delta.get("args_delta"), shared["delta"]
+        if (
+            type(text) is not str
+            or value.get("thread_id") != thread_id
+            or value.get("run_id") != run_id
+            or {**delta, "args_delta": None} != shared_delta
+            or {**event, "delta": shared_delta} != shared
+            or payload.get("subagentRunId") != record.content.get("subagentRunId")
+        ):
+            return None
+        self.sequence = sequence = self.sequence + 1
+        self._continue(held, record, text if text.isascii() else clean(text))
         return observed(sequence, payload, record.ref or reference(record))
 
     def fold_frames(self, frames: Iterable[bytes]) -> None:
@@ -211,6 +252,7 @@ class DisplayFold(Folding):
         records = [record for key in self._unsaved if (record := self._records.by_id.get(key)) is not None]
         for record in records:
             record.saved = True
+            record.growing = None
         records.sort(key=lambda record: record.ordinal)
         snapshot = DisplaySnapshot(
             items=[record.item(self.attempt) for record in records], continuation=self.export_continuation()
@@ -248,7 +290,7 @@ class DisplayFold(Folding):
         touched.sort(key=lambda record: record.ordinal)
         for record in touched:
             mark = record.mark
-            record.mark = None
+            record.mark = record.growing = None
             if type(mark) is not Mark:
                 changes.append(SetChange(item=record.item(self.attempt)))
                 continue

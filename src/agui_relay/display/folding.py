@@ -40,7 +40,8 @@ from agui_relay.framing.fragments import CustomEventAssembler
 SCOPES_KEPT = 256
 """Response groups and memory sources are kept for so many runs: the root, and the children heard of last."""
 
-_ROOT = "root"
+ROOT = "root"
+"""Stands for the run itself where children have their ids."""
 _ENDS = frozenset({"TEXT_MESSAGE_END", "REASONING_MESSAGE_END", "TOOL_CALL_RESULT"})
 _UNBOUNDED = 2**63 - 1
 
@@ -119,18 +120,16 @@ class Folding:
     def _grow(self, kind: ItemKind, key: str, child: str | None, field: str, text: str) -> Record | None:
         """Lengthen a field, if that is all there is to do. Most events do nothing else."""
         record = self._named[kind].get(key)
-        if record is None or record.state != "in_progress" or record.refs:
+        if record is None:
             return None
-        content = record.content
-        if "responseGroup" not in content and (child or _ROOT) in self.response_groups:
+        content, held = record.content, record.growing
+        if "responseGroup" not in content and (child or ROOT) in self.response_groups:
             return None
-        held = content.get(field)
-        if type(held) is not Text:
-            if "messageId" not in content and "toolCallId" not in content:
+        if held is None:
+            held = self._growing(record, field)
+            if held is None:
                 return None
-            held = record.text(field)
-        length = held.length
-        grown = length + len(text)
+        grown = held.length + len(text)
         if grown <= self._limit:
             held.pieces.append(text)
             held.length = grown
@@ -138,19 +137,24 @@ class Folding:
             held.append(text, self._limit)
         else:
             return None
-        mark = record.mark
-        if mark is None:
-            record.mark = Mark(record.last, field, length)
-            self._touched.add(record.id)
-        elif mark is not True and mark.field != field:  # type: ignore[union-attr]
-            record.mark = True
-        if record.saved:
-            record.saved = False
-            self._unsaved.add(record.id)
         record.last = self.sequence
         record.made = None
         self.changed.add(record.id)
         return record
+
+    def _growing(self, record: Record, field: str) -> Text | None:
+        """Return the field of an item that is only going to be lengthened, and note that it is. None if it is not."""
+        content = record.content
+        if record.state != "in_progress" or record.refs or not ("messageId" in content or "toolCallId" in content):
+            return None
+        held = record.growing = record.text(field)
+        if record.mark is None:
+            record.mark = Mark(record.last, field, held.length)
+            self._touched.add(record.id)
+        if record.saved:
+            record.saved = False
+            self._unsaved.add(record.id)
+        return held
 
     def _message_change(self, step: Message) -> Record:
         record = self._named[step.kind].get(step.key) or self._open(step.kind, step.key, step.at)
@@ -161,7 +165,7 @@ class Folding:
             content[step.id_field] = step.id
             if step.child is not None:
                 content["subagentRunId"] = step.child
-        scope = step.child or _ROOT
+        scope = step.child or ROOT
         self._group(content, scope)
         if field is not None:
             if record.text(field).append(step.text, self._limit):
@@ -197,17 +201,9 @@ class Folding:
         if held is not None and held.sequence == self.sequence - 1 and held.stream == step.stream:
             record = self._records.by_id.get(held.key)
             if record is not None:
-                held.sequence = self.sequence
-                value = record.content.get("value")
-                if type(value) is Streamed:
-                    # Characters are escaped one by one: the value grows by those of the text.
-                    held.size += len(_encode(step.text)) - 2
-                    value.text.pieces.append(step.text)
-                    if held.size > MAX_OBSERVATION_BYTES and not self.retain_content:
-                        record.content["value"] = OMITTED
                 if step.about is not None:
                     record.content.update(step.about)
-                return self._repeated(record)
+                return self._continue(held, record, step.text)
         data = encoded(step.value, trusted=True) if step.data is None else step.data
         small = len(data) <= MAX_OBSERVATION_BYTES or self.retain_content
         record = self._observed(step.at)
@@ -216,6 +212,19 @@ class Folding:
         if step.about is not None:
             content.update(step.about)
         return self._settle(record, "completed", step.at, content)
+
+    def _continue(self, held: Held, record: Record, text: str) -> Record:
+        """Lengthen the arguments of an observation."""
+        held.sequence = self.sequence
+        content = record.content
+        value = content.get("value")
+        if type(value) is Streamed:
+            # Characters are escaped one by one: the value grows by those of the text.
+            held.size += len(_encode(text)) - 2
+            value.text.pieces.append(text)
+            if held.size > MAX_OBSERVATION_BYTES and not self.retain_content:
+                content["value"] = OMITTED
+        return self._repeated(record)
 
     def _fragment(self, step: Fragment) -> Record | None:
         complete = self.assembler.accept(step.payload)
@@ -233,7 +242,7 @@ class Folding:
         return None if whole is None or isinstance(whole, Fragment) else self._apply(whole)
 
     def _observation(self, step: Observation) -> Record | None:
-        scope = step.child or _ROOT
+        scope = step.child or ROOT
         if step.starts_response:
             _keep(self.response_groups, scope, f"{self.run_id}:{self.attempt}:{self.sequence}")
         if step.sources is not None:
@@ -258,7 +267,7 @@ class Folding:
         record = self._open("tool_call", step.key, step.at)
         content = record.content
         content.update(step.about)
-        self._group(content, step.child or _ROOT)
+        self._group(content, step.child or ROOT)
         if step.arguments is not None:
             self._bounded(content, "arguments", step.arguments)
         if step.result is not UNSET:
@@ -323,6 +332,7 @@ class Folding:
     def _repeated(self, record: Record) -> Record:
         """Note that an item has other content, and stands as it stood."""
         key = record.id
+        record.growing = None
         if record.mark is not True:
             record.mark = True
             self._touched.add(key)
@@ -339,7 +349,7 @@ class Folding:
         key = record.id
         if content is not None:
             record.content = content
-        if record.child:
+        if "subagentRunId" in record.content and record.child:
             if state == "in_progress":
                 self._records.open_children[key] = record
             else:
@@ -358,4 +368,4 @@ def _keep[ValueT](known: dict[str, ValueT], scope: str, value: ValueT) -> None:
     known.pop(scope, None)
     known[scope] = value
     if len(known) > SCOPES_KEPT:
-        del known[next(other for other in known if other != _ROOT)]
+        del known[next(other for other in known if other != ROOT)]

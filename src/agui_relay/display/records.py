@@ -39,6 +39,7 @@ class Record:
         "content",
         "ended",
         "first",
+        "growing",
         "id",
         "key",
         "kind",
@@ -78,6 +79,8 @@ class Record:
         """The item as it was last handed out, until it changes."""
         self.mark: Mark | bool | None = None
         """What happened since changes were last taken: nothing, a field grew, or (True) something else."""
+        self.growing: Text | None = None
+        """The field that grows, once that was noted: until something else happens to it, or changes are taken."""
         self.saved = True
         """Whether it is as it was when it was last captured."""
         self.ref: ItemRef | None = None
@@ -128,7 +131,7 @@ def reference(record: Record) -> ItemRef:
     """Return the reference to an item as it stands."""
     content = record.content
     group = content.get("responseGroup")
-    failure = thawed(content.get("failure"))
+    failure = thawed(content["failure"]) if "failure" in content else None
     values = {
         "id": record.id,
         "kind": record.kind,

@@ -119,7 +119,7 @@ def frozen(value: Any, *, trusted: bool = False) -> Value:
     """
     kind = type(value)
     if kind is str:
-        return clean(value)
+        return value if value.isascii() else clean(value)
     if value is None or kind is bool or kind is int:
         return value  # type: ignore[no-any-return]
     if kind is float:
