@@ -315,6 +315,8 @@ class Subscription:
                     assert self._feed is not None
                     self._feed.dismiss(self)
                     self._changed.set()
+                    # The channel may bring all before the answer to the heartbeat, which nobody waits for now.
+                    self._joined.set()
         if not self._paused and (self._queued_bytes > QUEUE_BYTES or len(self._queue) > QUEUE_EVENTS):
             self._paused = True
             self._tracker.pause()
