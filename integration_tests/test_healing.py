@@ -405,6 +405,15 @@ async def test_sigterm_hands_everything_on_at_once(redis_url: str) -> None:
             assert len(await relay.client.xinfo_consumers(KEYS.ready, GROUP)) == 1
 
 
+async def test_sigterm_while_the_server_is_away(server: EmbeddedRedis) -> None:
+    with Fleet(server.url, 1) as fleet:
+        [process] = fleet.processes
+        await asyncio.to_thread(wait_until_ready, process)
+        await server.stop()
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, 20) == 0
+
+
 async def test_what_was_read_for_a_worker_that_has_stopped_is_handed_on(redis_url: str) -> None:
     """The server gives an entry to a reader that has just decided to stop: nobody works on it."""
     settings = RelaySettings(claim_idle=60)

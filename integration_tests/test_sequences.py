@@ -26,9 +26,11 @@ from agui_relay.embedded import EmbeddedRedis
 from agui_relay.relay import Relay
 from agui_relay.source import decode_item, encode_item
 from integration_tests import items
+from integration_tests.frames import FrameWriter, event
 from integration_tests.processes import Fleet
 from integration_tests.processors import MARK, WORD
 from integration_tests.proxy import Proxy
+from integration_tests.test_subscription_faults import socket_of
 from integration_tests.test_worker import nothing_pending, projection, publish, read_all, running
 from integration_tests.waiting import eventually
 
@@ -499,6 +501,22 @@ async def test_a_replica_without_the_last_acknowledged_items_becomes_primary(tmp
             await eventually(partial(nothing_pending, relay))
 
 
+async def test_the_end_of_a_run_overtakes_the_answer_to_a_reader_who_joins(redis_url: str) -> None:
+    """The channel has told all before the connection of the commands gives its answer."""
+    async with Proxy(socket_of(redis_url)) as proxy, Relay(redis_url) as near, Relay(proxy.url) as relay:
+        ended = await FrameWriter(near.scripts, KEYS).open()
+        await ended.commit(event(1), outcome="finished")
+        # So that the connection of the channels is there.
+        async with relay.subscribe("another run"):
+            for number in proxy.connections:
+                if number not in proxy.listening:
+                    proxy.stall(number)
+            async with asyncio.timeout(5), relay.subscribe("run-1") as subscription:
+                given = [delivery async for delivery in subscription]
+            assert [delivery.data for delivery in given if isinstance(delivery, Delivery)] == ended.events
+            proxy.flow()
+
+
 # -- items ------------------------------------------------------------------------------------------------------------
 
 
@@ -514,10 +532,10 @@ async def test_the_first_item_of_a_run_is_rejected_and_a_childs_comes_next(relay
     assert [row.ordinal async for row in relay.rejected("run-1")] == [1]
     assert [event["type"] for event in events if event["type"].startswith("RUN_")] == ["RUN_STARTED", "RUN_FINISHED"]
     texts: dict[str | None, str] = {}
-    for event in events:
-        if event["type"] == "TEXT_MESSAGE_CONTENT":
-            who = event.get("subagentRunId")
-            texts[who] = texts.get(who, "") + event["delta"]
+    for told in events:
+        if told["type"] == "TEXT_MESSAGE_CONTENT":
+            who = told.get("subagentRunId")
+            texts[who] = texts.get(who, "") + told["delta"]
     assert texts == {None: "w0 w1 w2 ", "child": "w0 w1 w2 "}
 
 
