@@ -8,7 +8,17 @@ from collections.abc import Sequence
 import pytest
 
 from agui_relay.broker.announcement import FIRST, HIDDEN, LAST, Announcement, Cursor, Echo, Report, Row, Status, View
-from agui_relay.broker.tracker import Deliver, End, GapNotice, Link, Output, ReadLog, Reconnect, Tracker
+from agui_relay.broker.tracker import (
+    Deliver,
+    End,
+    GapNotice,
+    Link,
+    Output,
+    ReadLog,
+    Reconnect,
+    Tracker,
+    whole_events,
+)
 
 WHOLE = FIRST | LAST
 LEASE = 15.0
@@ -784,3 +794,63 @@ def test_an_answer_that_was_not_asked_for_is_dropped() -> None:
     read = only_read(reader.beat(2))
     assert positions(reader.rows(read, row(1), row(2), head=2)) == [1, 2]
     assert reader.rows(read, row(3), head=3) == []
+
+
+# -- many readers of one announcement ------------------------------------------------------------------------------
+
+
+def test_a_reader_that_is_abreast_takes_what_was_made_for_all() -> None:
+    announcement = announce(row(3), row(4))
+    whole = whole_events(announcement)
+    assert whole is not None
+    one, two = following(2), following(2)
+    assert one.tracker.announcement(announcement, whole) is whole
+    assert two.tracker.announcement(announcement, whole) is whole
+    assert (one.tracker.cursor, one.tracker.repaired) == (Cursor("e1", 4), 0)
+    assert positions(one.tracker.announcement(announce(row(5)))) == [5]
+    assert one.tracker.announcement(announcement, whole) == []
+
+
+@pytest.mark.parametrize("position", [0, 1, 3, 4, 5])
+def test_a_reader_that_stands_elsewhere_goes_its_own_way(position: int) -> None:
+    announcement = announce(row(3), row(4))
+    reader = following(position)
+    outputs = reader.tracker.announcement(announcement, whole_events(announcement))
+    if position < 2:
+        assert only_read(outputs).first == position + 1
+    else:
+        assert positions(outputs) == list(range(position + 1, 5))
+
+
+def test_a_reader_that_is_not_free_goes_its_own_way() -> None:
+    announcement = announce(row(3))
+    whole = whole_events(announcement)
+    paused, reading, down, other = (following(2) for _ in range(4))
+    paused.tracker.pause()
+    assert paused.tracker.announcement(announcement, whole) == []
+    read = only_read(reading.beat(head=3))
+    assert reading.tracker.announcement(announcement, whole) == []
+    assert positions(reading.rows(read, row(3), head=3)) == [3]
+    down.tracker.lost()
+    assert down.tracker.announcement(announcement, whole) == []
+    foreign = announce(row(3), epoch="e2")
+    assert only_read(other.tracker.announcement(foreign, whole_events(foreign))).first == 3
+
+
+def test_only_whole_events_of_a_live_run_are_made_for_all() -> None:
+    assert whole_events(announce(*fragments(1, 2))) is None
+    assert whole_events(announce(row(1), status="finished")) is None
+    assert whole_events(Announcement("e1", 1, 2, "live", None)) is None
+    assert whole_events(Announcement("e1", 1, 2, "live", ())) is None
+    assert whole_events(announce(fragments(1, 1)[0])) is None
+
+
+def test_a_hole_in_an_announcement_is_hidden_in_one_view_and_missing_in_the_other() -> None:
+    announcement = announce(row(1), row(3))
+    whole = whole_events(announcement)
+    chat, full = Reader(view="chat"), Reader()
+    for reader in (chat, full):
+        assert reader.beat(head=0) == []
+    assert chat.tracker.announcement(announcement, whole) is whole
+    assert chat.tracker.cursor == Cursor("e1", 3)
+    assert only_read(full.tracker.announcement(announcement, whole)).first == 1

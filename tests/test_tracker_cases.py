@@ -24,7 +24,7 @@ from agui_relay.broker.announcement import (
 )
 from agui_relay.broker.drain import Batch, project_batch
 from agui_relay.broker.scripts import Fetched, Frame
-from agui_relay.broker.tracker import Deliver, End, Output, ReadLog, Tracker
+from agui_relay.broker.tracker import Deliver, End, Output, ReadLog, Tracker, whole_events
 from agui_relay.projection.projector import Projector
 from agui_relay.source import ItemError, canonical_item
 from tests.case_files import Case, load_cases
@@ -101,7 +101,8 @@ class Reading:
         ]
         told = decode_message(encode_announcement(EPOCH, first, last, "live", encode_body(shown) if body else None))
         assert isinstance(told, Announcement)
-        self.do(self.tracker.announcement(told))
+        # As one of many readers does it, or on its own.
+        self.do(self.tracker.announcement(told, whole_events(told) if first % 2 else None))
 
     def end(self) -> None:
         head = len(self.frames)

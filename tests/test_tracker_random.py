@@ -32,7 +32,7 @@ from agui_relay.broker.announcement import (
     encode_announcement,
     encode_body,
 )
-from agui_relay.broker.tracker import Deliver, End, GapNotice, Output, ReadLog, Reconnect, Tracker
+from agui_relay.broker.tracker import Deliver, End, GapNotice, Output, ReadLog, Reconnect, Tracker, whole_events
 
 EXAMPLES = int(os.environ.get("AGUI_RELAY_EXAMPLES", "500"))
 LEASE = 15.0
@@ -273,7 +273,8 @@ class World:
             return
         decoded = decode_message(message)
         assert isinstance(decoded, Announcement)
-        self.do(self.tracker.announcement(decoded))
+        # As one of many readers does it, or on its own.
+        self.do(self.tracker.announcement(decoded, whole_events(decoded) if self.beats % 2 else None))
 
     def cut(self) -> None:
         """Lose the connection with all that is in it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -31,6 +31,7 @@ from agui_relay.broker.hub import Channels
 from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.scripts import Scripts
 from agui_relay.broker.settings import RelaySettings, milliseconds
+from agui_relay.broker.tracker import Deliver, whole_events
 
 _log = logging.getLogger("agui_relay.subscription")
 
@@ -46,8 +47,8 @@ class Reader(Protocol):
     def joined(self, nonce: str, report: Report, now: float) -> None:
         """Take the direct answer to it: from here on the lease is in place."""
 
-    def announcement(self, announcement: Announcement, size: int) -> None:
-        """Take an announcement; `size` is its bytes."""
+    def announcement(self, announcement: Announcement, whole: Sequence[Deliver] | None, size: int) -> None:
+        """Take an announcement with frames of `size` bytes; `whole` are its events, if they may be taken as such."""
 
     def echo(self, echo: Echo) -> None:
         """Take the answer to a heartbeat that came through the channel."""
@@ -149,8 +150,8 @@ class Feed:
             self._tell(self._readers, lambda reader: reader.damaged())
             return
         if isinstance(message, Announcement):
-            size = len(data)
-            self._tell(self._readers, lambda reader: reader.announcement(message, size))
+            size, whole = sum(len(row.data) for row in message.rows or ()), whole_events(message)
+            self._tell(self._readers, lambda reader: reader.announcement(message, whole, size))
         else:
             # Without a nonce it was sent because the run was removed, and is for all.
             asked = self._beats.pop(message.nonce, ()) if message.nonce else self._readers

@@ -111,11 +111,12 @@ class Subscription:
             assembler_pending=settings.assembler_pending,
         )
 
-        self._queue: deque[Delivery | GapNotice] = deque()
+        self._queue: deque[Deliver | GapNotice] = deque()
         self._queued_bytes = 0
         self._paused = False
-        self._changed = asyncio.Event()
-        self._handed: str | None = after
+        # What the consumer waits for while there is nothing for it.
+        self._waiter: asyncio.Future[None] | None = None
+        self._handed: Cursor | str | None = after
         self._failure: BaseException | None = None
         self._deadline = 0.0
 
@@ -133,9 +134,7 @@ class Subscription:
     @property
     def cursor(self) -> str | None:
         """Where to resume after what was handed out; moves on over events that the view hides. None: the start."""
-        if self._queue:
-            return self._handed
-        cursor = self._tracker.cursor
+        cursor = self._handed if self._queue else self._tracker.cursor
         return None if cursor is None else str(cursor)
 
     @property
@@ -205,16 +204,23 @@ class Subscription:
                 raise StopAsyncIteration
             if self._state != "open":
                 raise RuntimeError("the subscription is not open: iterate inside `async with`")
-            self._changed.clear()
+            if self._waiter is not None and not self._waiter.done():
+                raise RuntimeError("another task iterates over the subscription; make one for each")
+            self._waiter = asyncio.get_running_loop().create_future()
             if self._tracker.seen:
-                await self._changed.wait()
+                await self._waiter
                 continue
             try:
                 async with asyncio.timeout_at(self._deadline):
-                    await self._changed.wait()
+                    await self._waiter
             except TimeoutError:
                 if not self._tracker.seen:
                     raise self._not_found() from None
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def _not_found(self) -> RunNotFound:
         return RunNotFound(f"there is no run {self._keys.run_id!r}, waited {self._wait_for_run:g} s for it")
@@ -222,13 +228,14 @@ class Subscription:
     def _hand_out(self) -> Delivery | GapNotice:
         item = self._queue.popleft()
         self._handed = item.cursor
-        if isinstance(item, Delivery):
+        if isinstance(item, Deliver):
             self._delivered += 1
             self._queued_bytes -= len(item.data)
         if self._paused and self._queued_bytes <= QUEUE_BYTES // 2 and len(self._queue) <= QUEUE_EVENTS // 2:
             self._paused = False
             self._do(self._tracker.resume())
-        return item
+        # Readers share what they are given, so each makes its own of it.
+        return Delivery(item.position, item.data, item.cursor) if isinstance(item, Deliver) else item
 
     async def _close(self) -> None:
         """Leave the feed and end the reading."""
@@ -251,17 +258,24 @@ class Subscription:
         """Take the direct answer to a heartbeat."""
         self._do(self._tracker.joined(nonce, report, now))
         self._joined.set()
-        self._changed.set()
+        self._wake()
 
-    def announcement(self, announcement: Announcement, size: int) -> None:
-        """Take an announcement of `size` bytes."""
+    def announcement(self, announcement: Announcement, whole: Sequence[Deliver] | None, size: int) -> None:
+        """Take an announcement with frames of `size` bytes; `whole` are its events, if they may be taken as such."""
         if self._read is not None and self._parked_bytes + size <= _PARKED_BYTES:
             # What is being read ends, most likely, where this begins.
             self._parked_bytes += size
             self._parked.append(announcement)
         else:
             # Too many while the log is read: the tracker drops them and knows that they were.
-            self._do(self._tracker.announcement(announcement))
+            outputs = self._tracker.announcement(announcement, whole)
+            if outputs is whole:
+                self._queue.extend(whole)
+                self._queued_bytes += size
+                self._wake()
+                self._pause_if_behind()
+            else:
+                self._do(outputs)
 
     def echo(self, echo: Echo) -> None:
         """Take the answer to a heartbeat that came through the channel."""
@@ -287,7 +301,7 @@ class Subscription:
     def fail(self, error: Exception) -> None:
         """End the iteration with an error."""
         self._failure = error
-        self._changed.set()
+        self._wake()
         self._joined.set()
         if self._feed is not None:
             self._feed.dismiss(self)
@@ -297,13 +311,13 @@ class Subscription:
     def _do(self, outputs: Sequence[Output]) -> None:
         for output in outputs:
             match output:
-                case Deliver(position, data, cursor):
-                    self._queue.append(Delivery(position, data, cursor))
-                    self._queued_bytes += len(data)
-                    self._changed.set()
+                case Deliver():
+                    self._queue.append(output)
+                    self._queued_bytes += len(output.data)
+                    self._wake()
                 case GapNotice():
                     self._queue.append(output)
-                    self._changed.set()
+                    self._wake()
                 case ReadLog():
                     self._read = output
                     if self._reading is None:
@@ -314,9 +328,12 @@ class Subscription:
                 case End():
                     assert self._feed is not None
                     self._feed.dismiss(self)
-                    self._changed.set()
+                    self._wake()
                     # The channel may bring all before the answer to the heartbeat, which nobody waits for now.
                     self._joined.set()
+        self._pause_if_behind()
+
+    def _pause_if_behind(self) -> None:
         if not self._paused and (self._queued_bytes > QUEUE_BYTES or len(self._queue) > QUEUE_EVENTS):
             self._paused = True
             self._tracker.pause()

@@ -156,6 +156,16 @@ class _Fragment(msgspec.Struct, gc=False):
 _decode_fragment = msgspec.json.Decoder(_Fragment).decode
 
 
+def whole_events(announcement: Announcement) -> tuple[Deliver, ...] | None:
+    """Return what a reader that is abreast has to be given of an announcement; None unless all are whole events."""
+    if not announcement.rows or RANKS[announcement.status] >= _OVER:
+        return None
+    if any(row.flags != FIRST | LAST or _FRAGMENT_NAME in row.data for row in announcement.rows):
+        return None
+    epoch = announcement.epoch
+    return tuple(Deliver(row.position, row.data, Cursor(epoch, row.position)) for row in announcement.rows)
+
+
 class Tracker:
     """One reader's way through a run's frame log.
 
@@ -278,8 +288,16 @@ class Tracker:
         self._judge(echo.report, beat.known)
         return self._settle()
 
-    def announcement(self, announcement: Announcement) -> list[Output]:
-        """Take an announcement from the channel."""
+    def announcement(self, announcement: Announcement, whole: Sequence[Deliver] | None = None) -> Sequence[Output]:
+        """Take an announcement from the channel.
+
+        `whole` is what `whole_events` made of it, for who has many readers: one that is abreast just takes it over,
+        and returns this very object.
+        """
+        if whole is not None and self._is_abreast(announcement, len(whole)):
+            self._position = self._boundary = self._told = self._head = announcement.last
+            self._reach = max(self._reach, announcement.last)
+            return whole
         if self._outcome is not None or self._link is not Link.FOLLOWING:
             return []
         if announcement.epoch != self._epoch:
@@ -294,6 +312,21 @@ class Tracker:
         if continues and (not self._complete or len(rows) == announcement.last - announcement.first + 1):
             self._follow(rows, announcement.last)
         return self._settle()
+
+    def _is_abreast(self, announcement: Announcement, count: int) -> bool:
+        """Whether the announcement goes on where this reader stands, with nothing in between and nothing pending."""
+        position = self._position
+        return (
+            announcement.first == position + 1
+            and position == self._boundary == self._told == self._head
+            and announcement.epoch == self._epoch
+            and announcement.status == self._status
+            and self._link is Link.FOLLOWING
+            and self._reading is None
+            and self._missing is None
+            and not (self._paused or self._doubt or self._out or self._open or self._settled)
+            and (not self._complete or count == announcement.last - position)
+        )
 
     def damaged(self) -> list[Output]:
         """Take note that the channel gave a message that cannot be read: what it said is in the log."""
