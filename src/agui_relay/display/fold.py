@@ -188,10 +188,13 @@ class DisplayFold(Folding):
         if not text.isascii():
             text = clean(text)
         grown = held.length + len(text)
-        if grown > self._limit:
+        if grown <= self._limit:
+            held.pieces.append(text)
+            held.length = grown
+        elif "truncated" in record.content:
+            held.append(text, self._limit)
+        else:
             return None
-        held.pieces.append(text)
-        held.length = grown
         self.sequence = record.last = sequence = self.sequence + 1
         record.made = None
         self.changed.add(record.id)
@@ -199,24 +202,28 @@ class DisplayFold(Folding):
 
     def _fold_delta(self, payload: dict[str, Any]) -> Observed | None:
         """Fold a delta of the arguments that were last folded; else None, and nothing is changed."""
-        held, value = self._held, payload.get("value")
-        if held is None or held.sequence != self.sequence or payload["type"] != "CUSTOM" or type(value) is not dict:
+        held = self._held
+        if held is None or held.sequence != self.sequence or payload["type"] != "CUSTOM":
             return None
         record = self._records.by_id.get(held.key)
         thread_id, run_id, shared = held.stream
-        event = value.get("event")
-        delta = event.get("delta") if type(event) is dict else None
-        if record is None or type(event) is not dict or type(delta) is not dict:
+        shared_delta = shared["delta"]
+        try:
+            value = payload["value"]
+            event = value["event"]
+            delta = event["delta"]
+            text = delta["args_delta"]
+            if (
+                type(text) is not str
+                or value["thread_id"] != thread_id
+                or value["run_id"] != run_id
+                or {**delta, "args_delta": None} != shared_delta
+                or {**event, "delta": shared_delta} != shared
+            ):
+                return None
+        except (LookupError, TypeError):
             return None
-        text, shared_delta = delta.get("args_delta"), shared["delta"]
-        if (
-            type(text) is not str
-            or value.get("thread_id") != thread_id
-            or value.get("run_id") != run_id
-            or {**delta, "args_delta": None} != shared_delta
-            or {**event, "delta": shared_delta} != shared
-            or payload.get("subagentRunId") != record.content.get("subagentRunId")
-        ):
+        if record is None or payload.get("subagentRunId") != record.content.get("subagentRunId"):
             return None
         self.sequence = sequence = self.sequence + 1
         self._continue(held, record, text if text.isascii() else clean(text))

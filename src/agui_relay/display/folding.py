@@ -224,7 +224,12 @@ class Folding:
             value.text.pieces.append(text)
             if held.size > MAX_OBSERVATION_BYTES and not self.retain_content:
                 content["value"] = OMITTED
-        return self._repeated(record)
+        if record.saved or record.mark is not True:
+            return self._repeated(record)
+        record.last = self.sequence
+        record.made = None
+        self.changed.add(record.id)
+        return record
 
     def _fragment(self, step: Fragment) -> Record | None:
         complete = self.assembler.accept(step.payload)
