@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import latency, projection, publish, replay, worker
+from benchmarks import fanout, fold, latency, projection, publish, replay, worker
 from benchmarks.measure import Comparison
 
 SUITES = {
@@ -21,6 +21,8 @@ SUITES = {
     "publish": publish.run,
     "latency": latency.run,
     "replay": replay.run,
+    "fold": fold.run,
+    "fanout": fanout.run,
 }
 
 
