@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from redis.asyncio import Redis
 
 from agui_relay.broker.errors import RunEnded, RunLost
+from agui_relay.broker.hub import Hub
 from agui_relay.broker.keys import GROUP, RunKeys
 from agui_relay.broker.rounds import Rounds
 from agui_relay.broker.scripts import AppendItem, Scripts, ensure_group
@@ -624,46 +626,74 @@ async def test_256_items_of_one_mib(redis_url: str) -> None:
         assert used < 150 * size
 
 
+class Heard:
+    """One who listens to a channel and keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+
+    def message(self, data: bytes) -> None:
+        self.messages.append(data)
+
+    def lost(self) -> None: ...
+
+    def back(self) -> None: ...
+
+
 async def test_1000_subscriptions_with_announcements_of_50_kb(redis_url: str) -> None:
     """Frames times subscriptions is above the bound of an announcement: everybody reads them from the log."""
-    readers = int(os.environ.get("AGUI_RELAY_SUBSCRIPTIONS", "1000"))
+    count = int(os.environ.get("AGUI_RELAY_SUBSCRIPTIONS", "1000"))
     run = [
         items.started(1),
         *(items.custom(2 + number, "note", {"number": number, "text": "z" * 47_000}) for number in range(3)),
         items.result(9),
     ]
-    async with Relay(redis_url) as relay, running(create_worker(relay)):
-        ready = asyncio.Semaphore(0)
+    async with AsyncExitStack() as stack:
+        relay = await stack.enter_async_context(Relay(redis_url))
+        await stack.enter_async_context(running(create_worker(relay)))
+        publisher = await stack.enter_async_context(relay.publisher("run-1", thread_id="thread-1"))
+        # Some who read, each in what might be a process of its own; the others only listen.
+        relays = [await stack.enter_async_context(Relay(redis_url)) for _ in range(count // 50)]
+        subscriptions = [await stack.enter_async_context(one.subscribe("run-1")) for one in relays]
+        hub = await stack.enter_async_context(Hub(relay.client))
+        listeners = [Heard() for _ in range(count - len(subscriptions))]
+        for number, listener in enumerate(listeners):
+            name = f"listener{number}"
+            await hub.subscribe(KEYS.channel(name), listener)
+            await relay.scripts.join(
+                KEYS, view="full", subscription_id=name, lease_ms=60_000, kept_ms=1000_000, nonce=name
+            )
+        info = await relay.run("run-1")
+        assert info is not None
+        assert info.subscriptions == count
+        for item in run:
+            await publisher.publish(item)
+            await publisher.flush()
 
-        async def read() -> tuple[list[str], str | None]:
-            async with relay.subscribe("run-1", wait_for_run=60) as subscription:
-                ready.release()
-                data = [delivery.data async for delivery in subscription if isinstance(delivery, Delivery)]
-                return [f"{json.loads(row)['type']} {len(row)}" for row in data], subscription.outcome
+        async def all_told() -> bool:
+            return all(b'"finished"' in listener.messages[-1] for listener in listeners)
 
-        tasks = [asyncio.create_task(read()) for _ in range(readers)]
-        for _ in range(readers):
-            await ready.acquire()
-        async with relay.publisher("run-1", thread_id="thread-1") as publisher:
-            for item in run:
-                await publisher.publish(item)
-                await publisher.flush()
-        wanted = [event["type"] for event in projection(run)]
-        results = await asyncio.gather(*tasks)
-        assert len({(tuple(rows), outcome) for rows, outcome in results}) == 1
-        rows, outcome = results[0]
-        assert [row.split()[0] for row in rows] == wanted
-        assert outcome == "finished"
+        await eventually(all_told, within=30)
+        for listener in listeners:
+            # Not one with a large frame in it.
+            assert max(map(len, listener.messages)) < 1000
+        wanted = [len(json.dumps(event)) for event in projection(run)]
+        for subscription in subscriptions:
+            async with asyncio.timeout(20):
+                given = [delivery async for delivery in subscription]
+            assert subscription.outcome == "finished"
+            assert [len(json.dumps(told.event)) for told in given if isinstance(told, Delivery)] == wanted
 
 
 async def test_the_log_of_a_worker_names_a_run_that_was_lost(relay: Relay, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     # More than a ready entry carries along.
     await publish(relay, list(items.text_run(300)))
-    await relay.client.delete(KEYS.items)
-    async with running(create_worker(relay)):
-        events, outcome = await read_all(relay, wait_for_run=1)
-    assert (events, outcome) == ([], "lost")
+    async with relay.subscribe("run-1") as subscription:
+        await relay.client.delete(KEYS.items)
+        async with running(create_worker(relay)):
+            assert [delivery async for delivery in subscription] == []
+        assert subscription.outcome == "lost"
     assert any("'run-1': unread items are missing" in record.getMessage() for record in caplog.records)
 
 
