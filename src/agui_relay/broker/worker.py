@@ -62,6 +62,7 @@ class Worker:
         self.contact = Contact()
         self._broker: ReadyStreamBroker | None = None
         self._rounds: Rounds | None = None
+        self._reading = False
         # By stream and id: two partitions may give the same id.
         self._held: dict[tuple[str, bytes], RunKeys] = {}
         self._partitions = [
@@ -81,7 +82,7 @@ class Worker:
     @property
     def ready(self) -> bool:
         """Whether the worker is in contact with Redis and takes work."""
-        return self._rounds is not None and not self._rounds.stopping and self.contact.up
+        return self._reading and not self.rounds.stopping and self.contact.up
 
     def application(self) -> FastStream:
         """Return the FastStream application that is this worker."""
@@ -99,7 +100,9 @@ class Worker:
                 name = self.consumer if number == 0 else f"{self.consumer}.{number}"
                 self._subscribe(broker, keys, name, max_records=share)
             self._subscribe(broker, keys, self.consumer, claim=True)
-        return FastStream(broker, logger=None, lifespan=self._lifespan, on_shutdown=[self._stop])
+        return FastStream(
+            broker, logger=None, lifespan=self._lifespan, after_startup=[self._start], on_shutdown=[self._stop]
+        )
 
     def _subscribe(
         self,
@@ -164,6 +167,9 @@ class Worker:
                 if self._broker is not None:
                     await self._broker.end_reading()
                 await self._forget()
+
+    async def _start(self) -> None:
+        self._reading = True
 
     async def _stop(self) -> None:
         self.rounds.stopping = True
