@@ -251,6 +251,23 @@ def test_mutated_items_are_refused_or_projected() -> None:
     assert min(prober.outcomes[kind] for kind in ("refused as an item", "projected")) > COUNT // 50
 
 
+@pytest.mark.parametrize(
+    "part",
+    [b'{[\\"', b'{"a":', b'[{"a":"', b'"{[', b"\\", b'\\\\"{[', b"\\u", b"\\ud800", b"1e9", b"{", b"]", b'"'],
+    ids=repr,
+)
+@pytest.mark.parametrize("end", [b"", b'"', b"\\", b'"}}', b"}"], ids=repr)
+def test_the_cost_of_an_item_follows_its_length(part: bytes, end: bytes) -> None:
+    """What is only looked for in vain must not be looked for from each place on."""
+    head = (
+        b'{"v":1,"source":"harness","thread_id":"t","run_id":"r","sequence":1,"occurred_at":"2026-01-01","event":{"a":"'
+    )
+    prober = Prober()
+    prober.try_out(Projector(), head + part * 100_000 + end)
+    prober.try_out(Projector(), head + b"{[" * 200 + part * 100_000 + end)
+    assert not prober.faults, list(prober.faults)
+
+
 def _is_valid(data: bytes) -> bool:
     try:
         decode_item(data)

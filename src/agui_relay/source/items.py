@@ -276,7 +276,8 @@ def _check_levels(data: bytes) -> None:
     if data.count(b"{") + data.count(b"[") <= MAX_LEVELS:
         return
     depth = deepest = 0
-    for token in re.finditer(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', data, re.DOTALL):
+    # A string that is not closed goes to the end: tried from each quote on, it would cost the square of the length.
+    for token in re.finditer(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', data, re.DOTALL):
         first = data[token.start()]
         if first in b"[{":
             depth += 1
