@@ -26,7 +26,7 @@ from agui_relay.events import encode_event
 from agui_relay.projection.projector import Projector
 from agui_relay.source import HarnessItem, from_harness
 from benchmarks.data import text_run
-from benchmarks.measure import Comparison, Rate, compare_async, rate
+from benchmarks.measure import Comparison, Rate, rate
 
 BATCH = 256
 PEERS_AT = 1_000
@@ -133,13 +133,16 @@ async def peers(
         async def reader() -> None:
             await read(client, ready, arrivals)
 
-        reading = [asyncio.create_task(reader()) for _ in range(readers)]
-        for _ in reading:
-            await ready.acquire()
-        yield client, arrivals
-        for task in reading:
-            task.cancel()
-        await asyncio.gather(*reading, return_exceptions=True)
+        # One that fails ends the measurement.
+        async with asyncio.TaskGroup() as group:
+            reading = []
+            for _ in range(readers):
+                reading.append(group.create_task(reader()))
+                # Not all connect at once: redis-py would give up.
+                await ready.acquire()
+            yield client, arrivals
+            for task in reading:
+                task.cancel()
 
 
 async def listen(client: Any, ready: asyncio.Semaphore, arrivals: Arrivals) -> None:
@@ -196,6 +199,9 @@ async def streamed(url: str, readers: int, events: int) -> AsyncIterator[tuple[P
         yield publish, arrivals
 
 
+PEERS: dict[Setting, str] = {published: "pub/sub", streamed: "XREAD BLOCK"}
+
+
 async def together(setting: Setting, url: str, readers: int, events: int) -> tuple[int, float]:
     """All events as fast as they go; the deliveries, and the seconds until every reader has all."""
     async with setting(url, readers, events) as (publish, arrivals):
@@ -249,7 +255,7 @@ async def compare_latency(url: str, readers: int, repeat: int) -> list[Compariso
     for _ in range(repeat):
         rounds[0].append(await one_by_one(relayed, url, readers, events))
         rounds[1].append(await one_by_one(published, url, at, events))
-    name = "pub/sub" if at == readers else f"pub/sub of {at:,}"
+    name = PEERS[published] + ("" if at == readers else f" of {at:,}")
     rows = [
         Comparison(
             f"publish to each of {readers:,} readers, p{percent}",
@@ -275,42 +281,39 @@ async def compare_latency(url: str, readers: int, repeat: int) -> list[Compariso
     ]
 
 
+async def compare_throughput(url: str, readers: int, events: int, repeat: int) -> list[Comparison]:
+    """Publish all at once to so many readers, beside both peers."""
+    at = min(readers, PEERS_AT)
+    suffix = "" if at == readers else f" of {at:,}"
+    seconds: dict[Setting, list[float]] = {relayed: [], published: [], streamed: []}
+    for _ in range(repeat):
+        for setting, taken in seconds.items():
+            taken.append((await together(setting, url, readers if setting is relayed else at, events))[1])
+    return [
+        Comparison(
+            f"{readers:,} readers, as fast as it goes",
+            "deliveries/s",
+            rate(readers * events, seconds[relayed]),
+            rate(at * events, seconds[peer]),
+            PEERS[peer] + suffix,
+            3 if readers == PEERS_AT else None,
+        )
+        for peer in PEERS
+    ]
+
+
 async def measure(repeat: int = 3) -> list[Comparison]:
     """Measure the ways to fan out."""
     rows: list[Comparison] = []
     async with EmbeddedRedis() as server:
-
-        def bound(setting: Setting, readers: int, events: int) -> Callable[[], Awaitable[tuple[int, float]]]:
-            return lambda: together(setting, server.url, readers, events)
-
         for readers, events in ((1, 20_000), (100, 1_000), (1_000, 200), (5_000, 60)):
-            at = min(readers, PEERS_AT)
-            name = "" if at == readers else f" of {at:,}"
-            for peer_name, peer in (("pub/sub", published), ("XREAD BLOCK", streamed)):
-                rows.append(
-                    await compare_async(
-                        f"{readers:,} readers, as fast as it goes",
-                        bound(relayed, readers, events),
-                        bound(peer, at, events),
-                        peer_name=peer_name + name,
-                        unit="deliveries/s",
-                        goal=3 if readers == PEERS_AT else None,
-                        repeat=repeat,
-                    )
-                )
+            rows += await compare_throughput(server.url, readers, events, repeat)
         for readers in (1, 100, 1_000, 5_000):
             rows += await compare_latency(server.url, readers, repeat)
-        for peer_name, peer in (("pub/sub", published), ("XREAD BLOCK", streamed)):
-            rows.append(
-                Comparison(
-                    "memory of an idle reader, of 1,000",
-                    "bytes",
-                    await memory(relayed, server.url, 1_000),
-                    await memory(peer, server.url, 1_000),
-                    peer_name,
-                    None,
-                )
-            )
+        ours = await memory(relayed, server.url, PEERS_AT)
+        for peer, name in PEERS.items():
+            of_peer = await memory(peer, server.url, PEERS_AT)
+            rows.append(Comparison("memory of an idle reader, of 1,000", "bytes", ours, of_peer, name, None))
     return rows
 
 
