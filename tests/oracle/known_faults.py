@@ -35,6 +35,9 @@ class Watch:
     def take(self, item: Item) -> None:
         """Note an item that both observers took."""
         event = item.event if isinstance(item, HarnessEvent) else None
+        ended = _ended_run(item)
+        if ended is not None:
+            self.parts = {key: part for key, part in self.parts.items() if key[0] != ended}
         if not isinstance(event, ai.PartStartEvent | ai.PartDeltaEvent | ai.PartEndEvent):
             return
         key = (item.run_id, event.index)
@@ -59,6 +62,17 @@ class Watch:
 
     def open(self, item: HarnessEvent, event: Any) -> OpenPart | None:
         return self.parts.get((item.run_id, event.index))
+
+
+def _ended_run(item: Item) -> str | None:
+    """Return the run whose open parts an item ends: its own with a result, a child with its delegation."""
+    if not isinstance(item, HarnessEvent):
+        return item.run_id
+    payload = getattr(item.event, "payload", None)
+    if isinstance(payload, dict) and payload.get("type") == "inline_delegation" and payload.get("action") != "started":
+        child = payload.get("child_run_id")
+        return child if isinstance(child, str) else None
+    return None
 
 
 def retry_prompt_result(watch: Watch, item: HarnessEvent, event: Any) -> bool:
