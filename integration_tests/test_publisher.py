@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from redis.asyncio import Redis
@@ -15,6 +17,7 @@ from agui_relay.broker.settings import RelaySettings
 from agui_relay.relay import Relay
 from agui_relay.source import ItemError, decode_item, encode_item
 from integration_tests import items
+from integration_tests.proxy import Proxy
 from integration_tests.waiting import eventually
 
 KEYS = RunKeys("agui", "run-1")
@@ -55,6 +58,30 @@ async def test_an_item_published_twice_is_stored_once(relay: Relay) -> None:
             assert again.stored == 4
             for item in run:
                 await again.publish(item)
+    assert await stored(relay.client) == [encode_item(item) for item in run]
+
+
+async def test_a_batch_whose_reply_is_lost_is_stored_once(relay: Relay) -> None:
+    """The items arrive, the answer does not: the call is repeated, and the server knows the items already."""
+    run = list(items.text_run(100))
+    async with Proxy(Path(unquote(urlsplit(relay.url).path))) as proxy, Relay(proxy.url) as behind:
+        async with behind.publisher("run-1", thread_id="thread-1") as publisher:
+            await publisher.publish(run[0])
+            await publisher.flush()
+            proxy.stall()
+            for item in run[1:50]:
+                await publisher.publish(item)
+
+            async def arrived() -> bool:
+                return bool(await relay.client.xlen(KEYS.items) > 1)
+
+            await eventually(arrived)
+            assert publisher.stored == 1
+            proxy.cut()
+            for item in run[50:]:
+                await publisher.publish(item)
+            await publisher.flush()
+            assert publisher.stored == len(run)
     assert await stored(relay.client) == [encode_item(item) for item in run]
 
 
