@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -69,6 +69,14 @@ async def calls(client: Any) -> int:
     return sum(int(row.get("calls", 0)) + int(row.get("rejected_calls", 0)) for row in rows)
 
 
+async def or_lost(reading: Awaitable[tuple[list[Any], str | None]]) -> tuple[list[Any], str | None]:
+    """What a reader was given; one who came when the run was lost already has never seen it."""
+    try:
+        return await reading
+    except RunNotFound:
+        return [], "lost"
+
+
 async def whole(relay: Relay, run_id: str, deltas: int = 50) -> None:
     """Publish a run and read it."""
     run = list(items.text_run(deltas, run_id=run_id))
@@ -123,7 +131,7 @@ async def test_everything_is_forgotten_under_load(redis_url: str, tmp_path: Path
             lost = 0
             for turn in range(3):
                 names = [f"run {turn}.{number}" for number in range(6)]
-                readers = [asyncio.create_task(read_all(relay, name)) for name in names]
+                readers = [asyncio.create_task(read_all(relay, name, wait_for_run=10)) for name in names]
                 halfway = asyncio.Event()
 
                 async def live(name: str, halfway: asyncio.Event = halfway) -> None:
@@ -142,7 +150,7 @@ async def test_everything_is_forgotten_under_load(redis_url: str, tmp_path: Path
                     await halfway.wait()
                     await relay.client.flushall()
                 for name, reader in zip(names, readers, strict=True):
-                    events, outcome = await reader
+                    events, outcome = await or_lost(reader)
                     wanted = projection(list(items.text_run(300, run_id=name)))
                     assert (events, outcome) == (wanted, "finished") or (
                         outcome == "lost" and events == wanted[: len(events)]
@@ -232,11 +240,7 @@ async def test_the_server_restarts_under_load(tmp_path: Path, persistent: bool) 
                     await server.start()
                     for name in names:
                         wanted = projection(list(items.text_run(300, run_id=f"{name}/{turn}")))
-                        try:
-                            events, outcome = await readers[name]
-                        except RunNotFound:
-                            # It came when the run was lost already.
-                            events, outcome = [], "lost"
+                        events, outcome = await or_lost(readers[name])
                         assert await writers[name] in ((outcome,) if persistent else (outcome, "finished"))
                         assert (events, outcome) == (wanted, "finished") or (
                             not persistent and outcome == "lost" and events == wanted[: len(events)]
