@@ -266,10 +266,23 @@ class Scripts:
         epoch: str = "",
     ) -> Appended:
         """Store items; without items, renew the publisher's lease. `epoch` is the life they are for, '' for any."""
-        flat: list[Argument] = [token, known, lease_ms, kept_ms, unread_bytes, thread_id, epoch, len(items)]
-        for item in items:
-            flat.extend(item)
-        word, *rest = await self._call(APPEND, keys, *flat)
+        # One argument for what is said of all items: redis-py takes longer for each argument than the server does.
+        lines = "\n".join(
+            f"{sequence} {outcome or '-'} {source_run_id}" for source_run_id, sequence, outcome, _ in items
+        )
+        word, *rest = await self._call(
+            APPEND,
+            keys,
+            token,
+            known,
+            lease_ms,
+            kept_ms,
+            unread_bytes,
+            thread_id,
+            epoch,
+            lines,
+            *[item.data for item in items],
+        )
         match word:
             case b"ok":
                 return Appended("ok", rest[0], rest[1])

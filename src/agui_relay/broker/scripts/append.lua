@@ -2,8 +2,9 @@
   Store items of one publisher; without items, renew its lease.
 
   ARGV   4 token  5 last ordinal the publisher knows as stored  6 lease ms  7 ms a live run is kept
-         8 bound of unread bytes  9 thread id  10 epoch, '' for any  11 number of items n
-         then n times: source run id, sequence, outcome ('' unless it is the run's terminal item), item
+         8 bound of unread bytes  9 thread id  10 epoch, '' for any
+         11 a line for each item: sequence, outcome ('-' unless it is the run's terminal item), source run id
+         then the items
 
   The ready entry of a run that had nothing unread carries a small append itself, with what a worker must know beside
   it, so that a worker that still has the continuation needs no fetch.
@@ -22,7 +23,7 @@
 local INLINE_BYTES = 16384
 
 local token, known, lease, kept = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local bound, thread, count = tonumber(ARGV[8]), ARGV[9], tonumber(ARGV[11])
+local bound, thread = tonumber(ARGV[8]), ARGV[9]
 
 local state = redis.call('HMGET', STATE, 'epoch', 'token', 'status', 'last', 'cursor', 'unread', 'ready', 'thread',
   'version', 'position')
@@ -41,9 +42,11 @@ if last < known then
 end
 
 local sequences, fresh, bytes, outcome = {}, {}, 0, ''
-for index = 0, count - 1 do
-  local at = 12 + index * 4
-  local field, sequence = 'seq:' .. ARGV[at], tonumber(ARGV[at + 1])
+local at = 11
+for sequence, ends, source in string.gmatch(ARGV[11], '(%d+) (%S+) ([^\n]+)') do
+  at = at + 1
+  sequence = tonumber(sequence)
+  local field = 'seq:' .. source
   if not sequences[field] then
     sequences[field] = tonumber(redis.call('HGET', STATE, field) or -1)
   end
@@ -52,9 +55,9 @@ for index = 0, count - 1 do
       return { 'ended', 'closing' }
     end
     sequences[field] = sequence
-    fresh[#fresh + 1] = at + 3
-    bytes = bytes + #ARGV[at + 3]
-    outcome = ARGV[at + 2]
+    fresh[#fresh + 1] = at
+    bytes = bytes + #ARGV[at]
+    outcome = (ends ~= '-') and ends or ''
   end
 end
 if #fresh > 0 and status ~= 'live' then
