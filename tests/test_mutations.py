@@ -200,6 +200,7 @@ class Prober:
         assert item is not None or why
         item, canonical = published
         assert decode_item(canonical) == item
+        assert encode_item(item) == canonical
         assert decode_item(encode_item(item)) == item
         before = projector.export()
         events, why = _or_why(projector.project, item)
