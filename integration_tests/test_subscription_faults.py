@@ -199,11 +199,13 @@ async def test_a_server_that_cuts_who_is_slow_costs_nothing() -> None:
             await relay.client.config_set("client-output-buffer-limit", "pubsub 32kb 32kb 1")
             writer = await FrameWriter(relay.scripts, KEYS).open()
             async with shaky.subscribe("run-1") as subscription:
-                proxy.stall(*proxy.listening)
 
                 async def is_cut() -> bool:
+                    # A reader that finds its channel silent takes another connection.
+                    proxy.stall(*proxy.listening)
                     # Each fits into an announcement; nobody takes them out of the server's buffers.
-                    await writer.commit(event(writer.position, 40_000))
+                    for _ in range(20):
+                        await writer.commit(event(writer.position, 40_000))
                     stats = await relay.client.info("stats")
                     return bool(stats["client_output_buffer_limit_disconnections"])
 
