@@ -1,4 +1,4 @@
-"""Run the benchmarks and print one table: `uv run python -m benchmarks [projection] [worker] ...`."""
+"""Run the benchmarks and print one table: `uv run python -m agui_relay.bench [projection] [worker] ...`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import fanout, fold, latency, projection, publish, replay, worker
-from benchmarks.measure import Comparison
+from agui_relay.bench import fanout, fold, latency, projection, publish, replay, worker
+from agui_relay.bench.measure import Comparison
 
 SUITES = {
     "projection": projection.run,
@@ -28,14 +28,14 @@ SUITES = {
 
 def main() -> None:
     """Run the suites that are named, or all."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m agui_relay.bench", description=__doc__)
     parser.add_argument("suites", nargs="*", choices=[*SUITES, []], metavar="suite", help=", ".join(SUITES))
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args()
 
     rows: list[Comparison] = []
     for name in arguments.suites or SUITES:
-        print(f"{name} ...", file=sys.stderr, flush=True)
+        sys.stderr.write(f"{name} ...\n")
         rows += SUITES[name]()
     Console(width=140).print(_table(rows))
     if arguments.json:

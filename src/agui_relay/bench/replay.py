@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.data import WORDS
-from benchmarks.measure import Comparison, compare
+from agui_relay.bench.data import WORDS
+from agui_relay.bench.measure import Comparison, compare
 
 EVENTS = 36_000
 PER_PART = 300

@@ -21,12 +21,12 @@ from typing import Any
 from redis.asyncio import Redis
 
 from agui_relay import Delivery, Relay, create_worker
+from agui_relay.bench.data import text_run
+from agui_relay.bench.measure import Comparison, Rate, rate
 from agui_relay.embedded import EmbeddedRedis
 from agui_relay.events import encode_event
 from agui_relay.projection.projector import Projector
 from agui_relay.source import HarnessItem, from_harness
-from benchmarks.data import text_run
-from benchmarks.measure import Comparison, Rate, rate
 
 BATCH = 256
 PEERS_AT = 1_000
@@ -112,7 +112,7 @@ async def relayed(url: str, readers: int, events: int) -> AsyncIterator[tuple[Pu
 
 
 def frames(events: int) -> list[bytes]:
-    """The encoded events that ours has to deliver."""
+    """Return the encoded events that ours has to deliver."""
     projector = Projector(run_id="run-1", thread_id="thread-1")
     encoded = [encode_event(event) for item in items(events) for event in projector.project(item)]
     assert len(encoded) == BEGINNING + events
@@ -242,7 +242,7 @@ async def memory(setting: Setting, url: str, readers: int) -> Rate:
 
 
 def percentile(rounds: list[list[float]], percent: int) -> Rate:
-    """The median over the rounds of a percentile, in milliseconds."""
+    """Return the median over the rounds of a percentile, in milliseconds."""
     values = [statistics.quantiles(seconds, n=100)[percent - 1] * 1000 for seconds in rounds]
     return Rate(statistics.median(values), (max(values) - min(values)) / statistics.median(values))
 

@@ -8,19 +8,19 @@ from typing import Any
 import msgspec
 from a13n_stream_protocol import HarnessAguiStreamObserver as Reference
 
+from agui_relay.bench.data import arguments_run, text_run
+from agui_relay.bench.measure import Comparison, compare
 from agui_relay.broker.drain import project_batch
 from agui_relay.broker.scripts import Fetched
 from agui_relay.projection.observer import HarnessAguiStreamObserver
 from agui_relay.projection.projector import Projector
 from agui_relay.source import encode_item, from_harness
-from benchmarks.data import arguments_run, text_run
-from benchmarks.measure import Comparison, compare
 
 BATCH = 256
 
 
 def reference_dump(items: Sequence[Any]) -> int:
-    """The reference: observe each live item and dump its events to JSON."""
+    """Observe each live item and dump its events to JSON, by the reference."""
     observer = Reference(retain_events=False)
     for item in items:
         for event in observer.observe(item):
@@ -29,7 +29,7 @@ def reference_dump(items: Sequence[Any]) -> int:
 
 
 def reference_observe(items: Sequence[Any]) -> int:
-    """The reference: live items to typed events."""
+    """Turn live items into typed events, by the reference."""
     observer = Reference(retain_events=False)
     for item in items:
         observer.observe(item)
@@ -60,7 +60,7 @@ def project(encoded: Sequence[bytes]) -> int:
 
 
 def floor(encoded: Sequence[bytes]) -> int:
-    """The floor: msgspec parses each item into objects and writes these as JSON again."""
+    """Parse each item into objects and write these as JSON again, by msgspec: the floor."""
     decode, encode = msgspec.json.Decoder().decode, msgspec.json.Encoder().encode
     for data in encoded:
         encode(decode(data))

@@ -10,10 +10,10 @@ from typing import Any
 from redis.asyncio import Redis
 
 from agui_relay import Delivery, Relay, create_worker
+from agui_relay.bench.data import text_run
+from agui_relay.bench.measure import Comparison, Rate
 from agui_relay.embedded import EmbeddedRedis
 from agui_relay.source import from_harness
-from benchmarks.data import text_run
-from benchmarks.measure import Comparison, Rate
 
 ROUNDS = 5
 SAMPLES = 300
@@ -58,7 +58,7 @@ async def bare_publish(url: str) -> list[float]:
 
 
 def percentile(rounds: list[list[float]], percent: int) -> Rate:
-    """The median over the rounds of a percentile, in milliseconds."""
+    """Return the median over the rounds of a percentile, in milliseconds."""
     values = [statistics.quantiles(seconds, n=100)[percent - 1] * 1000 for seconds in rounds]
     return Rate(statistics.median(values), (max(values) - min(values)) / statistics.median(values))
 

@@ -9,10 +9,10 @@ from typing import Any
 from redis.asyncio import Redis
 
 from agui_relay import Relay, create_worker, encode_item, from_harness
+from agui_relay.bench.data import text_run
+from agui_relay.bench.measure import Comparison, Rate, compare_async
+from agui_relay.bench.worker import BATCH, drained
 from agui_relay.embedded import EmbeddedRedis
-from benchmarks.data import text_run
-from benchmarks.measure import Comparison, Rate, compare_async
-from benchmarks.worker import BATCH, drained
 
 ITEMS = 20_000
 
@@ -30,7 +30,7 @@ async def published(url: str, items: list[Any]) -> tuple[int, float]:
 
 
 async def pipelined_xadd(url: str, encoded: list[bytes]) -> tuple[int, float]:
-    """The same bytes, appended in pipelines of the same size."""
+    """Append the same bytes in pipelines of the same size."""
     async with Redis.from_url(url) as client:
         await client.flushall()
         start = time.perf_counter()
@@ -43,7 +43,7 @@ async def pipelined_xadd(url: str, encoded: list[bytes]) -> tuple[int, float]:
 
 
 async def bytes_kept(url: str, encoded: list[bytes]) -> Comparison:
-    """What Redis takes for the items and frames of a run, beside their own bytes."""
+    """Tell what Redis takes for the items and frames of a run, beside their own bytes."""
     async with Relay(url) as relay:
         await relay.client.flushall()
         async with relay.publisher("run-1", thread_id="thread-1") as publisher:

@@ -41,7 +41,7 @@ class _Writer:
 
 
 def text_run(deltas: int, run_id: str = "run-1") -> Iterator[HarnessEvent]:
-    """A run whose answer streams in as many text deltas; no terminal item."""
+    """Yield a run whose answer streams in as many text deltas; no terminal item."""
     write = _Writer(run_id)
     yield write.started()
     yield write(PartStartEvent(index=0, part=TextPart(content="")))
@@ -50,7 +50,7 @@ def text_run(deltas: int, run_id: str = "run-1") -> Iterator[HarnessEvent]:
 
 
 def arguments_run(deltas: int, run_id: str = "run-1", per_call: int = 200) -> Iterator[HarnessEvent]:
-    """A run that streams the arguments of tool calls; no terminal item."""
+    """Yield a run that streams the arguments of tool calls; no terminal item."""
     write = _Writer(run_id)
     yield write.started()
     for number in range(0, deltas, per_call):

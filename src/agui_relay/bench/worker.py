@@ -13,12 +13,12 @@ from faststream import FastStream
 from redis.asyncio import Redis
 
 from agui_relay import Relay, RelaySettings, create_worker
+from agui_relay.bench.data import text_run
+from agui_relay.bench.measure import Comparison, compare_async
 from agui_relay.broker.keys import GROUP, RunKeys
 from agui_relay.broker.scripts import AppendItem
 from agui_relay.embedded import EmbeddedRedis
 from agui_relay.source import encode_item, from_harness
-from benchmarks.data import text_run
-from benchmarks.measure import Comparison, compare_async
 
 ITEMS = 30_000
 BATCH = 256
@@ -87,7 +87,7 @@ async def many_runs(url: str, runs: int, items: int) -> tuple[int, float]:
 
 
 async def pipelined_copy(url: str, encoded: list[bytes], subscriptions: int) -> tuple[int, float]:
-    """A consumer-group reader that copies entries to another stream and publishes each batch to every subscription."""
+    """Copy entries from a consumer group to another stream and publish each batch to every subscription."""
     client: Any
     async with Redis.from_url(url) as client:
         await client.flushall()

@@ -8,9 +8,9 @@ from typing import Any
 
 from a13n_stream_protocol.display import DisplayFold as Reference
 
+from agui_relay.bench.data import START, WORDS, arguments_run, text_run
+from agui_relay.bench.measure import Comparison, compare
 from agui_relay.display import DisplayFold
-from benchmarks.data import START, WORDS, arguments_run, text_run
-from benchmarks.measure import Comparison, compare
 
 type Payload = dict[str, Any]
 
