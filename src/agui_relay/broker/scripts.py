@@ -48,6 +48,7 @@ JOIN: Final = Script("join", "prelude", "join")
 MEND: Final = Script("mend", "prelude", "mend")
 DELETE: Final = Script("delete", "prelude", "delete")
 READ: Final = Script("read", "prelude", "read")
+DISPLAY: Final = Script("display", "prelude", "display")
 FORGET: Final = Script("forget", "forget")
 
 
@@ -111,6 +112,19 @@ class Log(NamedTuple):
     head: int
     status: str
     entries: Sequence[Any]
+
+
+class Display(NamedTuple):
+    """The display checkpoint of a run for one view, and the run's state at the same moment.
+
+    `position` is the last one that `snapshot` covers; None, and no bytes, when nothing is stored.
+    """
+
+    epoch: str
+    head: int
+    status: str
+    position: int | None
+    snapshot: bytes
 
 
 class AppendItem(NamedTuple):
@@ -341,6 +355,11 @@ class Scripts:
         if epoch is None:
             return Log("", 0, "gone", ())
         return Log(epoch.decode(), int(position), status.decode(), entries)
+
+    async def read_display(self, keys: RunKeys, *, view: str) -> Display:
+        """Read the display checkpoint of a view, with the state that it belongs to."""
+        epoch, head, status, position, snapshot = await self._call(DISPLAY, keys, view)
+        return Display(epoch.decode(), head, status.decode(), None if position < 0 else position, snapshot)
 
     async def leave(self, keys: RunKeys, *, view: str, subscription_id: str) -> None:
         """End the lease of a subscription."""
