@@ -22,7 +22,7 @@ from agui_relay.broker.keys import GROUP, RunKeys
 from agui_relay.broker.rounds import Rounds
 from agui_relay.broker.scripts import AppendItem, Scripts, ensure_group
 from agui_relay.broker.settings import RelaySettings
-from agui_relay.broker.subscription import Delivery, GapNotice
+from agui_relay.broker.subscription import Delivery, DisplayCheckpoint, GapNotice
 from agui_relay.broker.worker import create_worker
 from agui_relay.embedded import EmbeddedRedis
 from agui_relay.relay import Relay
@@ -472,6 +472,7 @@ async def test_a_replica_without_the_last_acknowledged_items_becomes_primary(tmp
                             assert delivery.restarts
                             given.clear()
                         else:
+                            assert isinstance(delivery, Delivery)
                             given.append(delivery.event)
                     return subscription.outcome
 
@@ -598,6 +599,9 @@ async def test_256_items_of_one_mib(redis_url: str) -> None:
                     if isinstance(delivery, GapNotice):
                         missing.append((delivery.first, delivery.last))
                         positions.append(delivery.last)
+                        continue
+                    if isinstance(delivery, DisplayCheckpoint):
+                        assert delivery.position == positions[-1]
                         continue
                     positions.append(delivery.position)
                     if delivery.event["type"] == "CUSTOM":

@@ -10,12 +10,15 @@ import pytest
 from agui_relay.broker.announcement import FIRST, HIDDEN, LAST, Announcement, Cursor, Echo, Report, Row, Status, View
 from agui_relay.broker.tracker import (
     Deliver,
+    DeliverDisplay,
     End,
     GapNotice,
     Link,
     Output,
+    ReadDisplay,
     ReadLog,
     Reconnect,
+    Start,
     Tracker,
     whole_events,
 )
@@ -61,11 +64,23 @@ def only_read(outputs: Sequence[Output]) -> ReadLog:
     return outputs[0]
 
 
+def only_read_display(outputs: Sequence[Output]) -> ReadDisplay:
+    assert len(outputs) == 1, outputs
+    assert isinstance(outputs[0], ReadDisplay), outputs
+    return outputs[0]
+
+
+def shown(position: int, epoch: str = "e1") -> DeliverDisplay:
+    """The display that `Reader.display` gives for a position."""
+    return DeliverDisplay(position, b'{"up to":%d}' % position, Cursor(epoch, position))
+
+
 class Reader:
     """A tracker whose heartbeats are answered at once."""
 
-    def __init__(self, *, after: str | None = None, view: View = "full") -> None:
-        self.tracker = Tracker(after=None if after is None else Cursor.parse(after), view=view, lease=LEASE)
+    def __init__(self, *, after: str | None = None, view: View = "full", start: Start = "log") -> None:
+        cursor = None if after is None else Cursor.parse(after)
+        self.tracker = Tracker(after=cursor, view=view, start=start, lease=LEASE)
         self.nonces = 0
 
     def beat(self, head: int, status: Status = "live", epoch: str = "e1") -> list[Output]:
@@ -76,6 +91,26 @@ class Reader:
 
     def rows(self, read: ReadLog, *rows: Row, head: int, status: Status = "live", epoch: str = "e1") -> list[Output]:
         return self.tracker.rows(read, Report(epoch, head, status), rows)
+
+    def rows_of_trimmed(
+        self, read: ReadLog, *rows: Row, head: int, status: Status = "live", stored: int | None = None
+    ) -> list[Output]:
+        """Answer a read whose rows lack frames, and the read of the display, and the log once more."""
+        first, *none = self.rows(read, *rows, head=head, status=status)
+        outputs = self.display(only_read_display([first, *none]), stored, head=head, status=status)
+        while outputs and isinstance(outputs[-1], ReadLog):
+            again = outputs.pop()
+            assert isinstance(again, ReadLog)
+            left = [row for row in rows if row.position >= again.first]
+            outputs += self.rows(again, *left, head=head, status=status)
+        return outputs
+
+    def display(
+        self, read: ReadDisplay, position: int | None, *, head: int, status: Status = "live", epoch: str = "e1"
+    ) -> list[Output]:
+        """Answer a read of the display with what is stored up to `position`."""
+        data = b"" if position is None else shown(position).data
+        return self.tracker.display(read, Report(epoch, head, status), position, data)
 
 
 def following(position: int) -> Reader:
@@ -484,7 +519,7 @@ def test_an_outcome_that_the_server_has_forgotten_does_not_end_the_reader() -> N
 
 def test_a_log_that_begins_above_1_is_told_with_its_exact_range() -> None:
     reader = Reader()
-    outputs = reader.rows(only_read(reader.beat(head=6)), row(5), row(6), head=6)
+    outputs = reader.rows_of_trimmed(only_read(reader.beat(head=6)), row(5), row(6), head=6)
     assert outputs[0] == GapNotice(1, 4, cursor="e1:4")
     assert positions(outputs[1:]) == [5, 6]
 
@@ -492,21 +527,21 @@ def test_a_log_that_begins_above_1_is_told_with_its_exact_range() -> None:
 def test_a_range_that_was_trimmed_while_away_is_told_once() -> None:
     reader = following(2)
     read = only_read(reader.beat(head=8))
-    outputs = reader.rows(read, row(6), row(7), row(8), head=8)
+    outputs = reader.rows_of_trimmed(read, row(6), row(7), row(8), head=8)
     assert outputs[0] == GapNotice(3, 5, cursor="e1:5")
     assert positions(outputs[1:]) == [6, 7, 8]
 
 
 def test_a_log_without_any_of_it_is_told_and_followed_on() -> None:
     reader = following(2)
-    assert reader.rows(only_read(reader.beat(head=8)), head=8) == [GapNotice(3, 8, cursor="e1:8")]
+    assert reader.rows_of_trimmed(only_read(reader.beat(head=8)), head=8) == [GapNotice(3, 8, cursor="e1:8")]
     assert positions(reader.tracker.announcement(announce(row(9)))) == [9]
 
 
 def test_an_event_whose_beginning_is_missing_counts_as_missing() -> None:
     reader = Reader()
     rows = [*fragments(1, 4)[2:], row(5)]
-    outputs = reader.rows(only_read(reader.beat(head=5)), *rows, head=5)
+    outputs = reader.rows_of_trimmed(only_read(reader.beat(head=5)), *rows, head=5)
     assert outputs[0] == GapNotice(1, 4, cursor="e1:4")
     assert positions(outputs[1:]) == [5]
 
@@ -794,6 +829,326 @@ def test_an_answer_that_was_not_asked_for_is_dropped() -> None:
     read = only_read(reader.beat(2))
     assert positions(reader.rows(read, row(1), row(2), head=2)) == [1, 2]
     assert reader.rows(read, row(3), head=3) == []
+
+
+# -- displays ------------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_starts_with_the_display_goes_on_behind_it() -> None:
+    reader = Reader(start="display")
+    read = only_read_display(reader.beat(head=7))
+    assert (read.first, read.least) == (1, 0)
+    outputs = reader.display(read, 5, head=7)
+    assert outputs[0] == shown(5)
+    log = only_read(outputs[1:])
+    assert (log.first, log.repair) == (6, False)
+    assert reader.tracker.cursor == Cursor("e1", 5)
+    assert positions(reader.rows(log, row(6), row(7), head=7)) == [6, 7]
+    assert positions(reader.tracker.announcement(announce(row(8)))) == [8]
+    assert reader.tracker.repaired == 0
+
+
+def test_without_a_stored_display_the_empty_one_comes_first() -> None:
+    reader = Reader(start="display")
+    outputs = reader.display(only_read_display(reader.beat(head=2)), None, head=2)
+    assert outputs[0] == DeliverDisplay(0, b"", Cursor("e1", 0))
+    assert positions(reader.rows(only_read(outputs[1:]), row(1), row(2), head=2)) == [1, 2]
+
+
+def test_a_display_comes_before_what_is_announced_meanwhile() -> None:
+    reader = Reader(start="display")
+    read = only_read_display(reader.beat(head=0))
+    announcement = announce(row(1))
+    assert reader.tracker.announcement(announcement, whole_events(announcement)) == []
+    outputs = reader.display(read, None, head=0)
+    assert outputs[0] == DeliverDisplay(0, b"", Cursor("e1", 0))
+    assert positions(reader.rows(only_read(outputs[1:]), row(1), head=1)) == [1]
+
+
+def test_a_display_comes_once_the_run_that_was_waited_for_is_there() -> None:
+    reader = Reader(start="display")
+    assert reader.beat(0, "gone", "") == []
+    # Whoever was told so reads the log first: it is not known of what life the display would have to be.
+    log = only_read(reader.tracker.announcement(announce(row(1))))
+    read = only_read_display(reader.rows(log, row(1), head=1))
+    outputs = reader.display(read, None, head=1)
+    assert outputs[0] == DeliverDisplay(0, b"", Cursor("e1", 0))
+    assert positions(reader.rows(only_read(outputs[1:]), row(1), head=1)) == [1]
+
+
+def test_a_run_without_events_has_its_display_before_its_end() -> None:
+    reader = Reader(start="display")
+    outputs = reader.display(only_read_display(reader.beat(0, "failed")), None, head=0, status="failed")
+    assert outputs == [DeliverDisplay(0, b"", Cursor("e1", 0)), End("failed")]
+
+
+def test_a_display_of_all_of_an_ended_run_is_all_that_comes() -> None:
+    reader = Reader(start="display")
+    outputs = reader.display(only_read_display(reader.beat(9, "finished")), 9, head=9, status="finished")
+    assert outputs == [shown(9), End("finished")]
+
+
+def test_a_display_may_cover_more_than_was_known_when_it_was_asked_for() -> None:
+    reader = Reader(start="display")
+    outputs = reader.display(only_read_display(reader.beat(head=2)), 6, head=6)
+    assert outputs == [shown(6)]
+    assert reader.tracker.announcement(announce(row(5), row(6))) == []
+    assert positions(reader.tracker.announcement(announce(row(7)))) == [7]
+
+
+def test_a_display_that_covers_more_than_there_is_is_not_believed() -> None:
+    reader = Reader(start="display")
+    outputs = reader.display(only_read_display(reader.beat(head=2)), 6, head=2)
+    assert outputs[0] == DeliverDisplay(0, b"", Cursor("e1", 0))
+    assert only_read(outputs[1:]).first == 1
+
+
+@pytest.mark.parametrize("start", ["log", "display"])
+def test_frames_that_were_trimmed_are_told_with_the_display_that_covers_them(start: Start) -> None:
+    reader = Reader(after="e1:2", start=start)
+    log = only_read(reader.beat(head=8))
+    read = only_read_display(reader.rows(log, row(6), row(7), row(8), head=8))
+    assert (read.first, read.least) == (3, 5)
+    outputs = reader.display(read, 6, head=8)
+    # Who resumes from the notice comes to the display again.
+    assert outputs[:2] == [GapNotice(3, 6, cursor="e1:2"), shown(6)]
+    assert reader.tracker.cursor == Cursor("e1", 6)
+    assert positions(reader.rows(only_read(outputs[2:]), row(7), row(8), head=8)) == [7, 8]
+
+
+def test_a_log_without_any_of_it_is_told_with_the_display() -> None:
+    reader = following(2)
+    read = only_read_display(reader.rows(only_read(reader.beat(head=8)), head=8))
+    assert read.least == 8
+    assert reader.display(read, 8, head=8) == [GapNotice(3, 8, cursor="e1:2"), shown(8)]
+    assert positions(reader.tracker.announcement(announce(row(9)))) == [9]
+
+
+@pytest.mark.parametrize("stored", [None, 0, 1, 2, 3, 4])
+def test_a_display_that_does_not_cover_a_gap_is_not_given_after_it(stored: int | None) -> None:
+    reader = following(2)
+    read = only_read_display(reader.rows(only_read(reader.beat(head=8)), row(6), row(7), row(8), head=8))
+    (log,) = reader.display(read, stored, head=8)
+    assert isinstance(log, ReadLog)
+    assert log.first == 6
+    outputs = reader.rows(log, row(6), row(7), row(8), head=8)
+    assert outputs[0] == GapNotice(3, 5, cursor="e1:5")
+    assert positions(outputs[1:]) == [6, 7, 8]
+
+
+def test_frames_before_a_gap_are_given_first() -> None:
+    reader = following(2)
+    outputs = reader.rows(only_read(reader.beat(head=8)), row(3), row(6), row(7), head=8)
+    assert positions(outputs[:1]) == [3]
+    read = only_read_display(outputs[1:])
+    assert (read.first, read.least) == (4, 5)
+    assert reader.display(read, 8, head=8) == [GapNotice(4, 8, cursor="e1:3"), shown(8)]
+
+
+def test_a_half_taken_event_goes_into_the_gap() -> None:
+    reader = following(2)
+    log = only_read(reader.beat(head=9))
+    read = only_read_display(reader.rows(log, *fragments(3, 4)[:2], row(8), row(9), head=9))
+    assert (read.first, read.least) == (5, 7)
+    outputs = reader.display(read, 7, head=9)
+    assert outputs[:2] == [GapNotice(3, 7, cursor="e1:2"), shown(7)]
+    assert positions(reader.rows(only_read(outputs[2:]), row(8), row(9), head=9)) == [8, 9]
+
+
+def test_what_was_given_beside_a_half_taken_event_is_not_told_as_missing() -> None:
+    reader = following(2)
+    rows = fragments(3, 3)
+    log = only_read(reader.beat(head=9))
+    given, read = reader.rows(log, rows[0], row(4), row(9), head=9)
+    assert isinstance(given, Deliver)
+    assert isinstance(read, ReadDisplay)
+    assert reader.display(read, 8, head=9)[:3] == [
+        GapNotice(3, 3, cursor="e1:2"),
+        GapNotice(5, 8, cursor="e1:2"),
+        shown(8),
+    ]
+
+
+def test_a_gap_behind_a_display_is_told_with_the_next_one() -> None:
+    reader = Reader(start="display")
+    outputs = reader.display(only_read_display(reader.beat(head=9)), 4, head=9)
+    read = only_read_display(reader.rows(only_read(outputs[1:]), row(8), row(9), head=9))
+    outputs = reader.display(read, 8, head=9)
+    assert outputs[:2] == [GapNotice(5, 8, cursor="e1:4"), shown(8)]
+    assert positions(reader.rows(only_read(outputs[2:]), row(9), head=9)) == [9]
+
+
+# -- displays: resumed ---------------------------------------------------------------------------------------------
+
+
+def test_a_cursor_that_the_log_still_holds_wins() -> None:
+    reader = Reader(after="e1:4", start="display")
+    assert only_read(reader.beat(head=6)).first == 5
+
+
+@pytest.mark.parametrize(
+    ("after", "notice"), [("old:7", GapNotice(8, 7, restarts=True, cursor="e1:0")), ("old:0", None)]
+)
+def test_a_cursor_of_another_life_starts_over_with_the_display(after: str, notice: GapNotice | None) -> None:
+    reader = Reader(after=after, start="display")
+    outputs = reader.beat(head=6)
+    if notice is not None:
+        assert outputs.pop(0) == notice
+    assert reader.display(only_read_display(outputs), 4, head=6)[0] == shown(4)
+
+
+def test_a_cursor_beyond_the_head_starts_over_with_the_display() -> None:
+    reader = Reader(after="e1:9", start="display")
+    outputs = reader.beat(head=6)
+    assert outputs[0] == GapNotice(7, 9, restarts=True, cursor="e1:0")
+    assert reader.display(only_read_display(outputs[1:]), 4, head=6)[0] == shown(4)
+
+
+# -- displays: lives, fallbacks, the end -----------------------------------------------------------------------------
+
+
+def begun(position: int, *, start: Start = "display") -> Reader:
+    """Return a reader that has begun with the display up to `position`, and follows."""
+    reader = Reader(start=start)
+    assert reader.display(only_read_display(reader.beat(position)), position, head=position) == [shown(position)]
+    return reader
+
+
+def test_the_next_life_begins_with_its_display() -> None:
+    reader = begun(4)
+    log = only_read(reader.tracker.announcement(announce(row(1), epoch="e2")))
+    outputs = reader.rows(log, head=3, epoch="e2")
+    assert outputs[0] == GapNotice(5, 4, restarts=True, cursor="e2:0")
+    outputs = reader.display(only_read_display(outputs[1:]), 2, head=3, epoch="e2")
+    assert outputs[0] == shown(2, "e2")
+    assert positions(reader.rows(only_read(outputs[1:]), row(3), head=3, epoch="e2")) == [3]
+
+
+def test_frames_of_the_next_life_do_not_come_before_its_display() -> None:
+    reader = begun(0)
+    log = only_read(reader.tracker.announcement(announce(row(1), epoch="e2")))
+    # The answer begins where the reader stands, in the next life as well.
+    read = only_read_display(reader.rows(log, row(1), head=1, epoch="e2"))
+    outputs = reader.display(read, None, head=1, epoch="e2")
+    assert outputs[0] == DeliverDisplay(0, b"", Cursor("e2", 0))
+    assert positions(reader.rows(only_read(outputs[1:]), row(1), head=1, epoch="e2")) == [1]
+
+
+def test_a_display_of_the_next_life_does_not_fill_a_gap_of_this_one() -> None:
+    reader = Reader()
+    read = only_read_display(reader.rows(only_read(reader.beat(head=6)), row(5), row(6), head=6))
+    outputs = reader.display(read, 7, head=8, epoch="e2")
+    assert outputs[0] == GapNotice(1, 6, restarts=True, cursor="e2:0")
+    assert only_read(outputs[1:]).first == 1
+
+
+def test_a_gap_of_this_life_is_none_of_the_next_one() -> None:
+    reader = Reader()
+    read = only_read_display(reader.rows(only_read(reader.beat(head=6)), row(5), row(6), head=6))
+    outputs = reader.display(read, None, head=8, epoch="e2")
+    assert only_read(outputs[1:]).first == 1
+
+
+def test_a_head_that_falls_behind_the_display_starts_over_with_the_display() -> None:
+    reader = begun(4)
+    reader.tracker.lost()
+    reader.tracker.back()
+    outputs = reader.beat(head=3)
+    assert outputs[0] == GapNotice(4, 4, restarts=True, cursor="e1:0")
+    outputs = reader.display(only_read_display(outputs[1:]), 2, head=3)
+    assert outputs[0] == shown(2)
+    assert positions(reader.rows(only_read(outputs[1:]), row(3), head=3)) == [3]
+
+
+def test_a_fallback_that_the_display_itself_tells_starts_over() -> None:
+    reader = following(4)
+    read = only_read_display(reader.rows(only_read(reader.beat(head=8)), row(7), row(8), head=8))
+    outputs = reader.display(read, 2, head=3)
+    assert outputs[0] == GapNotice(4, 4, restarts=True, cursor="e1:0")
+    assert only_read(outputs[1:]).first == 1
+
+
+def test_a_gap_that_the_server_has_forgotten_is_looked_at_again() -> None:
+    reader = following(4)
+    read = only_read_display(reader.rows(only_read(reader.beat(head=8)), head=8))
+    assert read.least == 8
+    # Fallen back, but not behind what was given; 5 may come in another form.
+    log = only_read(reader.display(read, None, head=5))
+    assert positions(reader.rows(log, row(5), head=5)) == [5]
+
+
+def test_a_run_that_is_removed_while_its_display_is_read_is_lost() -> None:
+    reader = Reader(start="display")
+    read = only_read_display(reader.beat(head=2))
+    assert reader.display(read, None, head=0, status="gone", epoch="") == [End("lost")]
+
+
+def test_an_end_heard_of_while_the_display_is_read_waits_for_it() -> None:
+    reader = Reader(start="display")
+    read = only_read_display(reader.beat(head=2))
+    assert reader.tracker.announcement(Announcement("e1", 3, 2, "finished")) == []
+    assert reader.display(read, 2, head=2) == [shown(2), End("finished")]
+
+
+# -- displays: a link that is cut, a consumer that is slow -------------------------------------------------------------
+
+
+def test_a_loss_does_not_stop_a_display() -> None:
+    reader = Reader(start="display")
+    read = only_read_display(reader.beat(head=4))
+    reader.tracker.lost()
+    outputs = reader.display(read, 2, head=4)
+    assert outputs[0] == shown(2)
+    log = only_read(outputs[1:])
+    reader.tracker.back()
+    assert reader.beat(head=4) == []
+    assert positions(reader.rows(log, row(3), row(4), head=4)) == [3, 4]
+
+
+def test_a_paused_reader_asks_for_the_display_when_there_is_room() -> None:
+    reader = Reader(start="display")
+    reader.tracker.pause()
+    assert reader.beat(head=4) == []
+    outputs = reader.display(only_read_display(reader.tracker.resume()), 4, head=4)
+    assert outputs == [shown(4)]
+
+
+def test_a_display_that_comes_while_paused_is_taken_and_nothing_follows_it() -> None:
+    reader = Reader(start="display")
+    read = only_read_display(reader.beat(head=6))
+    reader.tracker.pause()
+    assert reader.display(read, 4, head=6) == [shown(4)]
+    assert only_read(reader.tracker.resume()).first == 5
+
+
+def test_a_gap_found_while_paused_is_found_again() -> None:
+    reader = following(2)
+    log = only_read(reader.beat(head=8))
+    reader.tracker.pause()
+    assert reader.rows(log, *fragments(3, 4)[:2], row(7), row(8), head=8) == []
+    log = only_read(reader.tracker.resume())
+    # By now more is gone.
+    assert log.first == 3
+    read = only_read_display(reader.rows(log, row(8), head=8))
+    assert reader.display(read, 7, head=8)[:2] == [GapNotice(3, 7, cursor="e1:2"), shown(7)]
+
+
+def test_a_display_that_was_not_asked_for_is_dropped() -> None:
+    reader = Reader(start="display")
+    read = only_read_display(reader.beat(head=4))
+    assert reader.display(read, 4, head=4) == [shown(4)]
+    assert reader.display(read, 6, head=6) == []
+    assert reader.tracker.cursor == Cursor("e1", 4)
+
+
+@pytest.mark.parametrize("start", ["log", "display"])
+def test_frames_behind_a_display_that_a_read_has_seen_are_no_repair(start: Start) -> None:
+    reader = begun(4) if start == "display" else following(4)
+    log = only_read(reader.tracker.announcement(Announcement("e1", 5, 8, "live", None)))
+    read = only_read_display(reader.rows(log, row(7), row(8), head=8))
+    outputs = reader.display(read, 6, head=8)
+    reader.rows(only_read(outputs[2:]), row(7), row(8), head=8)
+    assert reader.tracker.repaired == 0
 
 
 # -- many readers of one announcement ------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from agui_relay.broker.errors import CursorError, ItemTooLarge, RelayError, RunBusy, RunEnded, RunLost, RunNotFound
     from agui_relay.broker.publisher import Publisher
     from agui_relay.broker.settings import RelaySettings
-    from agui_relay.broker.subscription import Delivery, GapNotice, Subscription
+    from agui_relay.broker.subscription import Delivery, DisplayCheckpoint, GapNotice, Subscription
     from agui_relay.broker.worker import create_worker
     from agui_relay.framing.fragments import CustomEventAssembler, fragment_custom_event
     from agui_relay.projection.errors import AguiObservationError
@@ -30,6 +30,7 @@ _HOMES = {
     "CursorError": "broker.errors",
     "CustomEventAssembler": "framing.fragments",
     "Delivery": "broker.subscription",
+    "DisplayCheckpoint": "broker.subscription",
     "GapNotice": "broker.subscription",
     "HarnessAguiObserver": "projection.observer",
     "HarnessAguiStreamObserver": "projection.observer",
@@ -74,6 +75,7 @@ __all__ = [
     "CursorError",
     "CustomEventAssembler",
     "Delivery",
+    "DisplayCheckpoint",
     "GapNotice",
     "HarnessAguiObserver",
     "HarnessAguiStreamObserver",

@@ -202,12 +202,22 @@ class Relay:
         return Publisher(self.scripts, keys, self.settings, thread_id=thread_id, token=token)
 
     def subscribe(
-        self, run_id: str, *, after: str | None = None, view: str = "full", wait_for_run: float = 30.0
+        self,
+        run_id: str,
+        *,
+        after: str | None = None,
+        view: str = "full",
+        start: str = "log",
+        wait_for_run: float = 30.0,
     ) -> Subscription:
         """Return a subscription to a run, an async context manager and an async iterator that ends with the run.
 
-        `after` is the cursor of the last delivery that is known already; None starts with the first event kept. A run
-        that does not exist yet is waited for, `wait_for_run` seconds (then RunNotFound).
+        `after` is the cursor of the last delivery that is known already. Without it, `start` says what comes first:
+        `log`, the first event; `display`, a `DisplayCheckpoint` with what the run has come to, then the events after
+        it. Events that are asked for but are not kept any more are told by a `GapNotice`, which a checkpoint follows
+        if it covers them. A run that does not exist yet is waited for, `wait_for_run` seconds (then RunNotFound).
+
+        Raises ValueError for a `start` or `view` that is none, CursorError for a malformed `after`.
         """
         if self._hub is None:
             raise RuntimeError("the relay is not open: use it inside `async with relay:`")
@@ -218,6 +228,7 @@ class Relay:
             hub=self._hub,
             after=after,
             view=view,
+            start=start,
             wait_for_run=wait_for_run,
         )
 

@@ -1,8 +1,8 @@
 """How the readers of one run in one process share a subscription: one lease, one channel, one heartbeat for all.
 
 A feed decodes what its channel brings once and hands it to each of its readers, who go on from there on their own. It
-asks for an echo whenever readers have come, for just those, and at a third of the lease for all. Reads of the log that
-are asked for at the same moment become one. The last reader to leave ends it; the next one makes another.
+asks for an echo whenever readers have come, for just those, and at a third of the lease for all. Reads that are asked
+for at the same moment become one. The last reader to leave ends it; the next one makes another.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -93,7 +94,8 @@ class Feed:
         self._beats: dict[str, tuple[Reader, ...]] = {}
         self._wake = asyncio.Event()
         self._silent = False
-        self._asked: dict[tuple[int, int], asyncio.Task[tuple[Report, tuple[Row, ...]]]] = {}
+        # What is about to be read: (first, count) of the log, () of the display.
+        self._asked: dict[tuple[int, ...], asyncio.Task[Any]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @classmethod
@@ -132,10 +134,19 @@ class Feed:
 
     async def read(self, first: int, count: int) -> tuple[Report, tuple[Row, ...]]:
         """Read the run's state and its log from position `first` on, of one moment that is not before this call."""
-        task = self._asked.get((first, count))
+        return await self._shared((first, count), partial(self._read, first, count))
+
+    async def read_display(self) -> tuple[Report, int | None, bytes]:
+        """Read the run's state and the display stored for the view, of one moment that is not before this call.
+
+        The display is the last position it covers and its snapshot; None and no bytes when none is stored.
+        """
+        return await self._shared((), self._read_display)
+
+    async def _shared[T](self, key: tuple[int, ...], read: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        task: asyncio.Task[T] | None = self._asked.get(key)
         if task is None:
-            task = self._start(self._read(first, count), f"read of {self._channel}")
-            self._asked[first, count] = task
+            task = self._asked[key] = self._start(read(), f"read of {self._channel}")
         # Who is cancelled does not cut the others off.
         return await asyncio.shield(task)
 
@@ -280,6 +291,11 @@ class Feed:
         log = await self._scripts.read_log(self._keys, first=first, most=count)
         rows = tuple(decode_row(entry, self._view) for entry in log.entries)
         return _report(log.epoch, log.head, log.status), rows
+
+    async def _read_display(self) -> tuple[Report, int | None, bytes]:
+        del self._asked[()]
+        stored = await self._scripts.read_display(self._keys, view=self._view)
+        return _report(stored.epoch, stored.head, stored.status), stored.position, stored.snapshot
 
     # -- the end --------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """One reader of one run: does with asyncio and Redis what the tracker says, at the pace of its consumer.
 
 The calls of the feed, which it shares with the other readers of the run, go straight through the tracker into a bounded
-queue. A task reads from the log while there is something to read. When the queue is full the tracker is paused, and
-what is announced meanwhile is read from the log later; the other readers do not notice.
+queue. A task reads from the log and the display while there is something to read. When the queue is full the tracker is
+paused, and what is announced meanwhile is read from the log later; the other readers do not notice.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Final, Self, get_args
 
-import msgspec
 from redis.exceptions import RedisError
 
 from agui_relay.broker.announcement import (
@@ -26,6 +26,7 @@ from agui_relay.broker.announcement import (
     Report,
     View,
 )
+from agui_relay.broker.deliveries import Delivery, DisplayCheckpoint
 from agui_relay.broker.errors import RunNotFound
 from agui_relay.broker.faults import backoff, is_transient
 from agui_relay.broker.feed import Feed
@@ -33,55 +34,37 @@ from agui_relay.broker.hub import Channels
 from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.scripts import Scripts
 from agui_relay.broker.settings import RelaySettings
-from agui_relay.broker.tracker import Deliver, End, GapNotice, Output, ReadLog, Reconnect, Tracker
+from agui_relay.broker.tracker import (
+    Deliver,
+    DeliverDisplay,
+    End,
+    GapNotice,
+    Output,
+    ReadDisplay,
+    ReadLog,
+    Reconnect,
+    Start,
+    Tracker,
+)
 
-__all__ = ["Delivery", "GapNotice", "Subscription"]
+__all__ = ["Delivery", "DisplayCheckpoint", "GapNotice", "Subscription"]
 
 QUEUE_BYTES: Final = 1024 * 1024
 QUEUE_EVENTS: Final = 1024
-"""What may wait for the consumer before the subscription pauses; one read of the log may come on top."""
+"""What may wait for the consumer before the subscription pauses; one read of the log or a display may come on top."""
 _PARKED_BYTES: Final = 256 * 1024
+_STARTS: Final[tuple[Start, ...]] = get_args(Start)
 
 _log = logging.getLogger("agui_relay.subscription")
-
-_decode_event = msgspec.json.Decoder().decode
-
-
-class Delivery:
-    """One AG-UI event, whole."""
-
-    __slots__ = ("_cursor", "_event", "data", "position")
-
-    def __init__(self, position: int, data: bytes, cursor: Cursor) -> None:
-        self.position = position
-        """Position of its last frame in the run's log."""
-        self.data = data
-        """The event as JSON; the very bytes of its frame when it was one."""
-        self._cursor = cursor
-        self._event: Mapping[str, Any] | None = None
-
-    @property
-    def cursor(self) -> str:
-        """Where to resume once this is dealt with: `epoch:position`."""
-        return str(self._cursor)
-
-    @property
-    def event(self) -> Mapping[str, Any]:
-        """The event as a JSON mapping, decoded when first asked for."""
-        if self._event is None:
-            self._event = cast("Mapping[str, Any]", _decode_event(self.data))
-        return self._event
-
-    def __repr__(self) -> str:
-        return f"Delivery(cursor={self.cursor!r}, data={self.data[:60]!r}, bytes={len(self.data)})"
 
 
 class Subscription:
     """A reader of one run: an async context manager, and inside an async iterator that ends with the run.
 
-    It gives each event once and in order, a `GapNotice` where the log does not hold it any more. Iterate from one task.
-    Raises CursorError for a malformed `after`, ValueError for an unknown view; while iterating RunNotFound (on entering
-    when `wait_for_run` is 0), or RedisError when the server refuses for good. Lost connections are not errors.
+    It gives each event once and in order, a `GapNotice` where the log does not hold it any more, and a
+    `DisplayCheckpoint` in the place of events that were trimmed, or that `start` leaves out. Iterate from one task.
+    Raises CursorError for a malformed `after`, ValueError for an unknown view or start; while iterating RunNotFound (on
+    entering when `wait_for_run` is 0), or RedisError when the server refuses for good. Lost connections are not errors.
     """
 
     def __init__(
@@ -93,10 +76,13 @@ class Subscription:
         hub: Channels,
         after: str | None = None,
         view: str = "full",
+        start: str = "log",
         wait_for_run: float = 30.0,
     ) -> None:
         if view not in VIEWS:
             raise ValueError(f"expected a view of {', '.join(VIEWS)}, got {view!r}")
+        if start not in _STARTS:
+            raise ValueError(f"expected a start of {', '.join(_STARTS)}, got {start!r}")
         if not wait_for_run >= 0:
             raise ValueError(f"wait_for_run must be seconds from 0 on, got {wait_for_run!r}")
         self._view: View = view
@@ -106,12 +92,13 @@ class Subscription:
         self._tracker = Tracker(
             after=None if after is None else Cursor.parse(after),
             view=self._view,
+            start=start,
             lease=settings.subscription_lease,
             assembler_bytes=settings.assembler_bytes,
             assembler_pending=settings.assembler_pending,
         )
 
-        self._queue: deque[Deliver | GapNotice] = deque()
+        self._queue: deque[Deliver | DeliverDisplay | GapNotice] = deque()
         self._queued_bytes = 0
         self._paused = False
         # What the consumer waits for while there is nothing for it.
@@ -121,9 +108,9 @@ class Subscription:
         self._deadline = 0.0
 
         self._joined = asyncio.Event()
-        self._read: ReadLog | None = None
+        self._read: ReadLog | ReadDisplay | None = None
         self._reading: asyncio.Task[None] | None = None
-        # Announcements that came while the log is read.
+        # Announcements that came while the log or the display is read.
         self._parked: list[Announcement] = []
         self._parked_bytes = 0
 
@@ -144,7 +131,7 @@ class Subscription:
 
     @property
     def backlog(self) -> int:
-        """Events and notices that wait for the consumer; bounded, whatever its pace."""
+        """Events, displays and notices that wait for the consumer; bounded, whatever its pace."""
         return len(self._queue)
 
     @property
@@ -194,7 +181,7 @@ class Subscription:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Delivery | GapNotice:
+    async def __anext__(self) -> Delivery | GapNotice | DisplayCheckpoint:
         while True:
             if self._queue:
                 return self._hand_out()
@@ -225,17 +212,23 @@ class Subscription:
     def _not_found(self) -> RunNotFound:
         return RunNotFound(f"there is no run {self._keys.run_id!r}, waited {self._wait_for_run:g} s for it")
 
-    def _hand_out(self) -> Delivery | GapNotice:
+    def _hand_out(self) -> Delivery | GapNotice | DisplayCheckpoint:
         item = self._queue.popleft()
         self._handed = item.cursor
-        if isinstance(item, Deliver):
-            self._delivered += 1
+        if not isinstance(item, GapNotice):
+            self._delivered += isinstance(item, Deliver)
             self._queued_bytes -= len(item.data)
         if self._paused and self._queued_bytes <= QUEUE_BYTES // 2 and len(self._queue) <= QUEUE_EVENTS // 2:
             self._paused = False
             self._do(self._tracker.resume())
         # Readers share what they are given, so each makes its own of it.
-        return Delivery(item.position, item.data, item.cursor) if isinstance(item, Deliver) else item
+        match item:
+            case Deliver():
+                return Delivery(item.position, item.data, item.cursor)
+            case DeliverDisplay():
+                return DisplayCheckpoint(item.position, item.data, item.cursor, self._keys.run_id)
+            case GapNotice():
+                return item
 
     async def _close(self) -> None:
         """Leave the feed and end the reading."""
@@ -311,14 +304,14 @@ class Subscription:
     def _do(self, outputs: Sequence[Output]) -> None:
         for output in outputs:
             match output:
-                case Deliver():
+                case Deliver() | DeliverDisplay():
                     self._queue.append(output)
                     self._queued_bytes += len(output.data)
                     self._wake()
                 case GapNotice():
                     self._queue.append(output)
                     self._wake()
-                case ReadLog():
+                case ReadLog() | ReadDisplay():
                     self._read = output
                     if self._reading is None:
                         self._reading = asyncio.create_task(self._reads(), name=f"reader of {self._keys.run_id}")
@@ -341,13 +334,13 @@ class Subscription:
     # -- reading --------------------------------------------------------------------------------------------------
 
     async def _reads(self) -> None:
-        """Read from the log what the tracker has asked for, until it asks for nothing more."""
+        """Read what the tracker has asked for, until it asks for nothing more."""
         assert self._feed is not None
         delays = backoff()
         try:
             while (read := self._read) is not None:
                 try:
-                    report, rows = await self._feed.read(read.first, read.count)
+                    answer = await self._answer(read, self._feed)
                 except (RedisError, OSError) as error:
                     if not is_transient(error):
                         raise
@@ -357,13 +350,19 @@ class Subscription:
                 delays = backoff()
                 if self._read is read:
                     self._read = None
-                self._do(self._tracker.rows(read, report, rows))
+                self._do(answer())
                 if self._read is None:
                     self._unpark()
         except Exception as error:
             self.fail(error)
         finally:
             self._reading = None
+
+    async def _answer(self, read: ReadLog | ReadDisplay, feed: Feed) -> Callable[[], Sequence[Output]]:
+        """Read what was asked for; return how to tell the tracker."""
+        if isinstance(read, ReadLog):
+            return partial(self._tracker.rows, read, *await feed.read(read.first, read.count))
+        return partial(self._tracker.display, read, *await feed.read_display())
 
     def _unpark(self) -> None:
         parked, self._parked, self._parked_bytes = self._parked, [], 0

@@ -1,4 +1,4 @@
-"""Decides what one reader of a run is given, what it must read from the log, and when it is at the end.
+"""Decides what one reader of a run is given, what it must read, and when it is at the end.
 
 No I/O, no clock, no task: what happened goes in, what to do comes out. Everything that affects a reader's order of
 events lives in this file.
@@ -7,6 +7,8 @@ The facts it rests on
   A run's log gives its frames the positions 1, 2, 3, without a hole. A word, the epoch, names one life of the log.
   A channel tells of new frames, in order, but it may lose, double or cut what it tells, and it cannot be asked.
   The log can be asked. Its answer carries the epoch, head and status of the same moment, so it is the authority.
+  The display can be asked, too: what the events of the positions 1 to C amount to, for the reader's view; C is the end
+  of an event. What is trimmed is covered by it, if there is one.
 
 The reader's place
   `position`   the last frame taken
@@ -15,6 +17,14 @@ The reader's place
   Only the frame `position + 1` is ever taken. Behind `head` and not reading, it reads the log from the frame after
   `boundary`, with a fresh assembler: a half-taken event starts over. So nothing has to be kept in the hope that a hole
   fills itself, and what comes through the channel meanwhile, or while the consumer is paused, may be dropped.
+
+The display
+  It is asked for in two cases, in the place of a read of the log:
+      a life begins for a reader that starts with the display   whatever is stored is given, else the empty one at 0
+      an answer of the log lacks frames, up to position L       what covers L is given, else L is where it goes on
+  Given at C, it puts the reader there: `position` and `boundary` are C, and what was half taken is over. The notice of
+  the second case names everything up to C that was not settled, and its cursor is the boundary before: who resumes
+  from there comes to the same notice and the display behind it.
 
 The link to the channel
       down     -- back                     --> joining     nothing heard counts: it may be older than what is known
@@ -31,14 +41,15 @@ Answers and time
 
 What is never true
   An event delivered twice in one life; an event skipped without a notice of its exact positions, unless the view
-  hides it; an end before everything up to the head was delivered; more held than the half-taken events.
+  hides it or the display that the reader began with covers it; a display that does not cover what the notice before it
+  names; an end before everything up to the head was delivered; more held than the half-taken events.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 import msgspec
 
@@ -57,6 +68,9 @@ from agui_relay.broker.announcement import (
     View,
 )
 from agui_relay.framing.fragments import FRAGMENT_EVENT_NAME, CustomEventAssembler
+
+Start = Literal["log", "display"]
+"""What a reader without a cursor begins with: the oldest frame of the log, or the display and the frames after it."""
 
 READ_BYTES: Final = 1024 * 1024
 """What a read of the log aims at, judged by the frames of the one before."""
@@ -100,6 +114,31 @@ class ReadLog(msgspec.Struct, frozen=True, gc=False, eq=False):
     known: Known
 
 
+class ReadDisplay(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """Read the display checkpoint that is stored for the reader's view, with the run's state of the same moment.
+
+    The reader stands before position `first`, and the display is of use from position `least` on. The answer goes to
+    `Tracker.display` together with this very object.
+    """
+
+    first: int
+    least: int
+    repair: bool
+    known: Known
+
+
+class DeliverDisplay(msgspec.Struct, frozen=True, gc=False):
+    """Give the consumer the display as the events up to `position` have made it, instead of those events.
+
+    It takes the place of whatever was made of earlier deliveries. `data` is the JSON of the snapshot; at position 0,
+    where there was no event yet, it is empty. `cursor` is where to resume.
+    """
+
+    position: int
+    data: bytes
+    cursor: Cursor
+
+
 class Reconnect(msgspec.Struct, frozen=True, gc=False):
     """Renew the link to the channel: it is silent though the server answers."""
 
@@ -107,9 +146,12 @@ class Reconnect(msgspec.Struct, frozen=True, gc=False):
 class GapNotice(msgspec.Struct, frozen=True, gc=False):
     """The frames `first` to `last` will not come: the log does not hold them any more.
 
-    With `restarts`, what follows starts over at position 1, and what was built from earlier deliveries is void: the run
-    has begun another life, or the server has fallen back behind what it had given out. `first` to `last` is then what
-    was given out in vain or never came, and may be empty (`last` below `first`). Resume after a notice from `cursor`.
+    If a display checkpoint covers them, it follows, and they are all that it covers and was not given.
+
+    With `restarts`, what follows starts over, at position 1 or with a display checkpoint, and what was built from
+    earlier deliveries is void: the run has begun another life, or the server has fallen back behind what it had given
+    out. `first` to `last` is then what was given out in vain or never came, and may be empty (`last` below `first`).
+    Resume after a notice from `cursor`.
     """
 
     first: int
@@ -124,7 +166,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
     outcome: Outcome
 
 
-Output = Deliver | ReadLog | Reconnect | GapNotice | End
+Output = Deliver | DeliverDisplay | ReadLog | ReadDisplay | Reconnect | GapNotice | End
 
 
 class Link(Enum):
@@ -169,9 +211,10 @@ def whole_events(announcement: Announcement) -> tuple[Deliver, ...] | None:
 class Tracker:
     """One reader's way through a run's frame log.
 
-    `after` is where to resume (None: from the start), `view` the one that the subscription has joined with, `lease` its
-    lease in seconds. `assembler_bytes` and `assembler_pending` bound the half-taken events. Every input returns
-    what to do, in order; the caller feeds back the answers in the order in which they come.
+    `after` is where to resume, `start` what to begin with where that does not say it, `view` the one that the
+    subscription has joined with, `lease` its lease in seconds. `assembler_bytes` and `assembler_pending` bound the
+    half-taken events. Every input returns what to do, in order; the caller feeds back the answers in the order in which
+    they come.
     """
 
     def __init__(
@@ -179,12 +222,14 @@ class Tracker:
         *,
         after: Cursor | None = None,
         view: View = "full",
+        start: Start = "log",
         lease: float = 15.0,
         assembler_bytes: int = 64 * 1024 * 1024,
         assembler_pending: int = 8,
     ) -> None:
         self._resume = after
         self._complete = view == "full"
+        self._from_display = start == "display"
         self._patience = lease / 3
         self._new_assembler: Callable[[], CustomEventAssembler] = lambda: CustomEventAssembler(
             max_bytes=assembler_bytes, max_pending=assembler_pending
@@ -211,12 +256,14 @@ class Tracker:
         self._settled: set[int] = set()
         self._assembler: CustomEventAssembler | None = None
         self._missing: tuple[int, int] | None = None
+        # The display is due, before anything else of this life.
+        self._begins = False
 
         self._link = Link.JOINING
         self._beats: dict[str, _Beat] = {}
         # When a new link was asked for that nobody has spoken of since.
         self._asked: float | None = None
-        self._reading: ReadLog | None = None
+        self._reading: ReadLog | ReadDisplay | None = None
         self._count = _FIRST_READ
         self._doubt = False
         self._paused = False
@@ -324,7 +371,7 @@ class Tracker:
             and self._link is Link.FOLLOWING
             and self._reading is None
             and self._missing is None
-            and not (self._paused or self._doubt or self._out or self._open or self._settled)
+            and not (self._begins or self._paused or self._doubt or self._out or self._open or self._settled)
             and (not self._complete or count == announcement.last - position)
         )
 
@@ -343,23 +390,48 @@ class Tracker:
             return []
         self._reading = None
         self._judge(report, read.known)
-        if self._outcome is not None or report.epoch != self._epoch or read.first != self._position + 1:
+        is_of_this = report.epoch == self._epoch and read.first == self._position + 1
+        if self._outcome is not None or self._begins or not is_of_this:
             return self._settle()
-        size = 0
+        lacks = 0
         for row in rows:
-            size += len(row.data)
+            if row.position > self._position + 1:
+                lacks = row.position - 1
+                break
             if read.repair and row.position > self._reach:
                 self._repaired += 1
-            if row.position <= self._position:
-                continue
-            if row.position > self._position + 1:
-                self._skip(row.position - 1)
-            self._take(row, is_log=True)
+            if row.position > self._position:
+                self._take(row, is_log=True)
         self._head = max(self._head, self._position)
-        if len(rows) < read.count and self._position < report.head:
-            self._skip(report.head)
+        if not lacks and len(rows) < read.count and self._position < report.head:
+            lacks = report.head
         if rows:
+            size = sum(len(row.data) for row in rows)
             self._count = max(_LEAST_READ, min(_MOST_READ, READ_BYTES * len(rows) // (size + 1)))
+        # While the consumer is behind nothing is asked for; the log will be read from the boundary then, and show it.
+        if lacks and not self._paused:
+            self._read_display(least=lacks, repair=read.repair)
+        return self._settle(repair=read.repair, is_log=True)
+
+    def display(self, read: ReadDisplay, report: Report, position: int | None, data: bytes) -> list[Output]:
+        """Take the answer to a read of the display: the run's state, and what is stored, all of one moment.
+
+        `position` is the last one that the snapshot `data` covers, None when none is stored. An answer to a read that
+        is not the last one asked for is dropped.
+        """
+        if read is not self._reading or self._outcome is not None:
+            return []
+        self._reading = None
+        self._judge(report, read.known)
+        if self._outcome is not None or read.known.life != self._life or read.first != self._position + 1:
+            return self._settle()
+        # What covers more than there is does not belong to this log.
+        if position is not None and read.least <= position <= report.head:
+            self._show(position, data)
+        elif self._begins:
+            self._show(0, b"")
+        elif read.least <= self._head:
+            self._skip(read.least)
         return self._settle(repair=read.repair, is_log=True)
 
     def lost(self) -> None:
@@ -444,7 +516,7 @@ class Tracker:
             position = self._resume.position
             self._out.append(GapNotice(position + 1, position, restarts=True, cursor=str(cursor)))
         self._epoch, self._head, self._status = report.epoch, report.head, report.status
-        self._place(cursor.position)
+        self._place(cursor.position, begins=cursor is not self._resume)
         if report.head < cursor.position:
             self._start_over(report)
 
@@ -454,10 +526,11 @@ class Tracker:
         cursor = Cursor(report.epoch, 0)
         self._out.append(GapNotice(report.head + 1, self._told, restarts=True, cursor=str(cursor)))
         self._head, self._status = report.head, report.status
-        self._place(0)
+        self._place(0, begins=True)
 
-    def _place(self, position: int) -> None:
+    def _place(self, position: int, *, begins: bool) -> None:
         self._life += 1
+        self._begins = begins and self._from_display
         self._boundary = self._told = self._reach = position
         self._settled.clear()
         self._missing = None
@@ -479,7 +552,10 @@ class Tracker:
     def _settle(self, *, repair: bool = True, is_log: bool = False) -> list[Output]:
         """Decide what the reader's place asks for, and hand over what there is to do."""
         if self._outcome is None and self._reading is None:
-            if self._position < self._head or self._doubt:
+            if self._begins:
+                if not self._paused:
+                    self._read_display(least=0, repair=repair)
+            elif self._position < self._head or self._doubt:
                 if not self._paused:
                     self._read(repair=repair, is_log=is_log)
             elif self._epoch is not None:
@@ -496,6 +572,11 @@ class Tracker:
             self._restart()
         self._doubt = False
         self._reading = ReadLog(self._position + 1, self._count, repair and self._caught_up, self._known())
+        self._out.append(self._reading)
+
+    def _read_display(self, *, least: int, repair: bool) -> None:
+        self._doubt = False
+        self._reading = ReadDisplay(self._position + 1, least, repair, self._known())
         self._out.append(self._reading)
 
     def _restart(self) -> None:
@@ -621,6 +702,21 @@ class Tracker:
         self._lose([[self._position + 1, position]])
         self._position = position
         self._set_boundary()
+
+    def _show(self, position: int, data: bytes) -> None:
+        """Go to where a display stands, and give it; what it covers will not come."""
+        self._open.clear()
+        self._assembler = None
+        if not self._begins:
+            self._lose([[self._boundary + 1, position]])
+            self._tell()
+        self._begins = False
+        self._position = position
+        self._set_boundary()
+        self._reach = max(self._reach, position)
+        self._head = max(self._head, position)
+        assert self._epoch is not None
+        self._out.append(DeliverDisplay(position, data, Cursor(self._epoch, position)))
 
     def _set_boundary(self) -> None:
         self._boundary = self._position

@@ -1,8 +1,13 @@
-"""One line for one event: what a person who follows a run wants to see of it."""
+"""One line for one event, or one item of a display: what a person who follows a run wants to see of it."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from agui_relay.display import Item
 
 _WIDTH = 100
 
@@ -34,6 +39,12 @@ def summary(event: bytes) -> str:
     if (detail := fields.get(_FIELDS.get(kind, ""))) is not None:
         words.append(one_line(detail if isinstance(detail, str) else msgspec.json.encode(detail).decode()))
     return " ".join(words)
+
+
+def item_summary(item: Item) -> str:
+    """Return the kind of an item, its state, and the part of its content that matters."""
+    details = (item.content.get(field) for field in ("toolCallName", "name", "text", "result"))
+    return " ".join([item.kind, item.state, *(one_line(detail) for detail in details if isinstance(detail, str))])
 
 
 def one_line(text: str, width: int = _WIDTH) -> str:

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Literal, Self
 
-from agui_relay import Delivery, Relay
+from agui_relay import Delivery, DisplayCheckpoint, Relay
 from agui_relay.broker.subscription import Subscription
 from agui_relay.demo.line import Line
 from agui_relay.demo.recording import Recording
@@ -81,6 +81,8 @@ class Watcher:
             if ready is not None:
                 ready.set()
             async for delivery in subscription:
+                if isinstance(delivery, DisplayCheckpoint):
+                    raise DemoError(f"the {self.name} watcher was given a display up to frame {delivery.position}")
                 if not isinstance(delivery, Delivery):
                     raise DemoError(f"the {self.name} watcher lost frames {delivery.first} to {delivery.last}")
                 self.events.append(delivery.data)
