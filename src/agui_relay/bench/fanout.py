@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
-import statistics
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from itertools import batched
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 
 from agui_relay import Delivery, Relay, create_worker
 from agui_relay.bench.data import text_run
-from agui_relay.bench.measure import Comparison, Rate, rate
-from agui_relay.embedded import EmbeddedRedis
+from agui_relay.bench.measure import Case, Figure, Sample, at_least, percentile
+from agui_relay.bench.session import Session, Step
 from agui_relay.events import encode_event
 from agui_relay.projection.projector import Projector
-from agui_relay.source import HarnessItem, from_harness
+from agui_relay.source import HarnessItem, decode_item
 
 BATCH = 256
 PEERS_AT = 1_000
@@ -68,7 +67,7 @@ BEGINNING = 2
 
 def items(events: int) -> list[HarnessItem]:
     """Items of one event each: the beginning and `events` more."""
-    return [from_harness(item) for item in text_run(events)]
+    return [decode_item(data) for data in text_run(events)]
 
 
 @asynccontextmanager
@@ -202,19 +201,28 @@ async def streamed(url: str, readers: int, events: int) -> AsyncIterator[tuple[P
 PEERS: dict[Setting, str] = {published: "pub/sub", streamed: "XREAD BLOCK"}
 
 
-async def together(setting: Setting, url: str, readers: int, events: int) -> tuple[int, float]:
-    """All events as fast as they go; the deliveries, and the seconds until every reader has all."""
+async def together(setting: Setting, url: str, readers: int, events: int) -> Sample:
+    """Time all events as fast as they go, until every reader has all of them; the units are deliveries."""
     async with setting(url, readers, events) as (publish, arrivals):
         gc.collect()
         start = time.perf_counter()
         await publish(0, events)
         await arrivals.all(events)
-        return readers * events, time.perf_counter() - start
+        return Sample(readers * events, time.perf_counter() - start)
 
 
-async def one_by_one(setting: Setting, url: str, readers: int, events: int) -> tuple[list[float], float]:
-    """Each event when every reader has the one before; the seconds from publish to each delivery, and in all."""
-    seconds: list[float] = []
+class Singly(NamedTuple):
+    """What came of publishing each event when every reader had the one before."""
+
+    milliseconds: list[float]
+    """From publish to each delivery."""
+    rate: float
+    """Deliveries a second."""
+
+
+async def one_by_one(setting: Setting, url: str, readers: int, events: int) -> Singly:
+    """Publish each event when every reader has the one before."""
+    times: list[float] = []
     async with setting(url, readers, events) as (publish, arrivals):
         gc.collect()
         begin = time.perf_counter()
@@ -222,12 +230,12 @@ async def one_by_one(setting: Setting, url: str, readers: int, events: int) -> t
             start = time.perf_counter()
             await publish(number, number + 1)
             await arrivals.all(number + 1)
-            seconds += (arrived - start for arrived in arrivals.times[number * readers :])
-        return seconds, time.perf_counter() - begin
+            times += ((arrived - start) * 1000 for arrived in arrivals.times[number * readers :])
+        return Singly(times, readers * events / (time.perf_counter() - begin))
 
 
-async def memory(setting: Setting, url: str, readers: int) -> Rate:
-    """Bytes of Python's memory for each of the readers, idle."""
+async def memory(setting: Setting, url: str, readers: int) -> float:
+    """Return the bytes of Python's memory for each of the readers, idle."""
     async with setting(url, 1, 1):
         gc.collect()
     tracemalloc.start()
@@ -238,86 +246,84 @@ async def memory(setting: Setting, url: str, readers: int) -> Rate:
             after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    return Rate((after - before) / readers, 0.0)
+    return (after - before) / readers
 
 
-def percentile(rounds: list[list[float]], percent: int) -> Rate:
-    """Return the median over the rounds of a percentile, in milliseconds."""
-    values = [statistics.quantiles(seconds, n=100)[percent - 1] * 1000 for seconds in rounds]
-    return Rate(statistics.median(values), (max(values) - min(values)) / statistics.median(values))
+def peer_name(setting: Setting, readers: int, at: int) -> str:
+    """Return the name of a peer, with its number of readers when that is another."""
+    return PEERS[setting] + ("" if at == readers else f" of {at:,}")
 
 
-async def compare_latency(url: str, readers: int, repeat: int) -> list[Comparison]:
+async def compare_latency(readers: int, events: int, session: Session) -> list[Case]:
     """Publish one by one to so many readers."""
     at = min(readers, PEERS_AT)
-    events = {1: 200, 100: 100}.get(readers, 20)
-    rounds: tuple[list[tuple[list[float], float]], list[tuple[list[float], float]]] = ([], [])
-    for _ in range(repeat):
-        rounds[0].append(await one_by_one(relayed, url, readers, events))
-        rounds[1].append(await one_by_one(published, url, at, events))
-    name = PEERS[published] + ("" if at == readers else f" of {at:,}")
-    rows = [
-        Comparison(
-            f"publish to each of {readers:,} readers, p{percent}",
-            "ms",
-            percentile([seconds for seconds, _ in rounds[0]], percent),
-            percentile([seconds for seconds, _ in rounds[1]], percent),
-            name,
-            None,
-        )
-        for percent in (50, 99)
-    ]
-    ours, theirs = ([total for _, total in side] for side in rounds)
+    ours, theirs = await session.interleave(
+        f"{readers:,} readers, one event at a time",
+        [
+            partial(one_by_one, relayed, session.url, readers, events),
+            partial(one_by_one, published, session.url, at, events),
+        ],
+    )
+    name = peer_name(published, readers, at)
     return [
-        *rows,
-        Comparison(
+        *(
+            Case(
+                f"publish to each of {readers:,} readers, p{percent}",
+                "ms",
+                Figure(tuple(percentile(round_.milliseconds, percent) for round_ in ours)),
+                name,
+                Figure(tuple(percentile(round_.milliseconds, percent) for round_ in theirs)),
+            )
+            for percent in (50, 99)
+        ),
+        Case(
             f"{readers:,} readers, one event at a time",
             "deliveries/s",
-            rate(readers * events, ours),
-            rate(at * events, theirs),
+            Figure(tuple(round_.rate for round_ in ours)),
             name,
-            None,
+            Figure(tuple(round_.rate for round_ in theirs)),
         ),
     ]
 
 
-async def compare_throughput(url: str, readers: int, events: int, repeat: int) -> list[Comparison]:
+async def compare_throughput(readers: int, events: int, session: Session) -> list[Case]:
     """Publish all at once to so many readers, beside both peers."""
     at = min(readers, PEERS_AT)
-    suffix = "" if at == readers else f" of {at:,}"
-    seconds: dict[Setting, list[float]] = {relayed: [], published: [], streamed: []}
-    for _ in range(repeat):
-        for setting, taken in seconds.items():
-            taken.append((await together(setting, url, readers if setting is relayed else at, events))[1])
+    name = f"{readers:,} readers, as fast as it goes"
+    sides = [
+        partial(together, setting, session.url, readers if setting is relayed else at, events)
+        for setting in (relayed, *PEERS)
+    ]
+    ours, *theirs = [
+        Figure(tuple(sample.rate for sample in samples)) for samples in await session.interleave(name, sides)
+    ]
     return [
-        Comparison(
-            f"{readers:,} readers, as fast as it goes",
+        Case(
+            name,
             "deliveries/s",
-            rate(readers * events, seconds[relayed]),
-            rate(at * events, seconds[peer]),
-            PEERS[peer] + suffix,
-            3 if readers == PEERS_AT else None,
+            ours,
+            peer_name(peer, readers, at),
+            figure,
+            at_least(3) if readers == PEERS_AT else None,
         )
-        for peer in PEERS
+        for peer, figure in zip(PEERS, theirs, strict=True)
     ]
 
 
-async def measure(repeat: int = 3) -> list[Comparison]:
-    """Measure the ways to fan out."""
-    rows: list[Comparison] = []
-    async with EmbeddedRedis() as server:
-        for readers, events in ((1, 20_000), (100, 1_000), (1_000, 200), (5_000, 60)):
-            rows += await compare_throughput(server.url, readers, events, repeat)
-        for readers in (1, 100, 1_000, 5_000):
-            rows += await compare_latency(server.url, readers, repeat)
-        ours = await memory(relayed, server.url, PEERS_AT)
-        for peer, name in PEERS.items():
-            of_peer = await memory(peer, server.url, PEERS_AT)
-            rows.append(Comparison("memory of an idle reader, of 1,000", "bytes", ours, of_peer, name, None))
-    return rows
-
-
-def run() -> list[Comparison]:
-    """Measure fanning out."""
-    logging.getLogger("agui_relay").setLevel(logging.ERROR)
-    return asyncio.run(measure())
+def steps(session: Session) -> list[Step]:
+    """Return throughput and latency of one to many readers."""
+    if session.quick:
+        return [
+            Step("10 readers", partial(compare_throughput, 10, 20)),
+            Step("10 readers", partial(compare_latency, 10, 5)),
+        ]
+    return [
+        *(
+            Step(f"{readers:,} readers at once", partial(compare_throughput, readers, events))
+            for readers, events in ((1, 20_000), (100, 1_000), (1_000, 200), (5_000, 60))
+        ),
+        *(
+            Step(f"{readers:,} readers one by one", partial(compare_latency, readers, events))
+            for readers, events in ((1, 200), (100, 100), (1_000, 20), (5_000, 20))
+        ),
+    ]

@@ -1,21 +1,27 @@
-"""Folding events into a display, beside the reference's fold: deltas, long messages, many items, whole chains."""
+"""Folding events into a display, beside the reference's fold, and beside itself as messages and items grow."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from a13n_stream_protocol.display import DisplayFold as Reference
+import msgspec
 
-from agui_relay.bench.data import START, WORDS, arguments_run, text_run
-from agui_relay.bench.measure import Comparison, compare
+from agui_relay.bench.data import START, WORDS, Run, harness_missing, runs
+from agui_relay.bench.measure import Case, Goal, at_least, at_most, timed
+from agui_relay.bench.peers import REFERENCE
+from agui_relay.bench.session import Session, Step
 from agui_relay.display import DisplayFold
+from agui_relay.events import encode_event
+from agui_relay.projection.projector import Projector
+from agui_relay.source import decode_item
 
 type Payload = dict[str, Any]
 
-GOAL = 8
 AT = int(START.timestamp() * 1000)
+BATCH = 256
+FLAT = at_most(1.3)
 
 
 def messages(count: int, deltas: int) -> list[Payload]:
@@ -31,9 +37,17 @@ def messages(count: int, deltas: int) -> list[Payload]:
     return events
 
 
-def fold(kind: Callable[[str], Any], events: Sequence[Payload]) -> int:
-    """Fold events one by one, as they come."""
-    display = kind("run-1")
+def projected(encoded: Sequence[bytes]) -> tuple[str, list[Payload]]:
+    """Return the id of a run in wire form, and its events."""
+    root = decode_item(encoded[0])
+    projector = Projector(run_id=root.run_id, thread_id=root.thread_id)
+    events = (event for data in encoded for event in projector.project(decode_item(data)))
+    return root.run_id, [msgspec.json.decode(encode_event(event)) for event in events]
+
+
+def fold(kind: Callable[[str], Any], run_id: str, events: Sequence[Payload]) -> int:
+    """Fold events one by one, as they come; `kind` is either fold."""
+    display = kind(run_id)
     for event in events:
         display.fold([event])
     return len(events)
@@ -41,93 +55,122 @@ def fold(kind: Callable[[str], Any], events: Sequence[Payload]) -> int:
 
 def chain(kind: Callable[[str], Any], items: Sequence[Any]) -> int:
     """Convert live items and fold their events."""
-    display = kind("run-1")
+    display = kind(items[0].run_id)
     for item in items:
         display.fold(display.events(item), item)
     return len(items)
 
 
-def frames(encoded: Sequence[bytes]) -> int:
+def frames(run_id: str, encoded: Sequence[bytes]) -> int:
     """Fold encoded frames in batches, as a worker does."""
-    display = DisplayFold("run-1")
-    for start in range(0, len(encoded), 256):
-        display.fold_frames(encoded[start : start + 256])
+    display = DisplayFold(run_id)
+    for start in range(0, len(encoded), BATCH):
+        display.fold_frames(encoded[start : start + BATCH])
     return len(encoded)
 
 
-def run() -> list[Comparison]:
-    """Measure against the reference, then ours against itself as messages become longer and items more."""
-
-    def bound(function: Callable[..., int], *arguments: Any) -> Callable[[], int]:
-        return lambda: function(*arguments)
-
-    rows: list[Comparison] = []
-
-    def beside_reference(
-        name: str, function: Callable[..., int], mine: Sequence[Any], theirs: Sequence[Any], goal: float = GOAL
-    ) -> None:
-        rows.append(
-            compare(
-                name,
-                bound(function, DisplayFold, mine),
-                bound(function, Reference, theirs),
-                peer_name="reference",
-                unit="events/s" if function is fold else "items/s",
-                goal=goal,
-            )
-        )
-
-    for deltas in (1_000, 10_000, 100_000):
-        # Short cases are folded again and again, the reference's share of long ones is cut: each takes a while.
-        events, times = messages(1, deltas), max(1, 20_000 // deltas)
-        rows.append(
-            compare(
-                f"text deltas, one message of {deltas:,}",
-                bound(_repeated, DisplayFold, events, times),
-                bound(_repeated, Reference, events[:20_000], max(1, times // 5)),
-                peer_name="reference",
-                unit="events/s",
-                goal=GOAL,
-            )
-        )
-    several = messages(1_000, 10)
-    # A new item costs a hash, and its start and end a reference each: both have to pay for these.
-    beside_reference("text, 1,000 messages of 10 deltas", fold, several, several, 5)
-    display = Reference("run-1")
-    arguments = [event for item in arguments_run(4_000) for event in display.events(item)]
-    beside_reference("argument deltas, 200 a call", fold, arguments, arguments)
-    for name, live in (("text deltas", text_run(3_000)), ("argument deltas", arguments_run(3_000))):
-        items = list(live)
-        beside_reference(f"{name}: live item to display", chain, items, items[:1_000])
-
-    encoded = [json.dumps(event, separators=(",", ":")).encode() for event in messages(1, 20_000)]
-    few = messages(1, 4_000)
-    rows.append(
-        compare(
-            "text deltas: encoded frames in batches",
-            bound(frames, encoded),
-            bound(fold, Reference, few),
-            peer_name="reference, decoded",
-            unit="events/s",
-            goal=GOAL,
-        )
+async def beside_reference(
+    session: Session, name: str, unit: str, ours: Callable[[], int], peer: Callable[[Any], int], goal: Goal
+) -> Case:
+    """Measure a case; `peer` gets the reference's fold."""
+    missing = REFERENCE.missing
+    kind = None if missing else REFERENCE.load("display").DisplayFold
+    return await session.compare(
+        name,
+        timed(ours, at_least=session.at_least),
+        None if kind is None else timed(lambda: peer(kind), at_least=session.at_least),
+        peer_name="reference",
+        unit=unit,
+        goal=goal,
+        missing=missing,
     )
-    for name, large, small in (
-        ("one message: 100,000 deltas beside 1,000", messages(1, 100_000), messages(1, 1_000)),
-        ("10,000 items of 10 deltas beside 10", messages(10_000, 10), messages(10, 10)),
-    ):
+
+
+async def text(count: int, deltas: int, session: Session) -> list[Case]:
+    """Measure text messages, as events and as frames."""
+    events = messages(count, session.size(deltas, 10))
+    # The reference takes longer with each delta of a message; half a minute at 100,000.
+    theirs = events[:10_000]
+    what = f"{deltas:,} deltas in a message" if count == 1 else f"{count:,} messages of {deltas} deltas"
+    run_id = "run-1"
+    rows = [
+        await beside_reference(
+            session,
+            f"text, {what}",
+            "events/s",
+            partial(fold, DisplayFold, run_id, events),
+            lambda kind: fold(kind, run_id, theirs),
+            at_least(8),
+        )
+    ]
+    if deltas == 10_000:
+        encoded = [msgspec.json.encode(event) for event in events]
         rows.append(
-            compare(
-                name,
-                bound(fold, DisplayFold, large),
-                bound(_repeated, DisplayFold, small, len(large) // len(small)),
-                peer_name="ours, small",
-                unit="events/s",
-                goal=0.8,
+            await beside_reference(
+                session,
+                f"text, {what}: encoded frames in batches",
+                "events/s",
+                partial(frames, run_id, encoded),
+                lambda kind: fold(kind, run_id, theirs),
+                at_least(8),
             )
         )
     return rows
 
 
-def _repeated(kind: Callable[[str], Any], events: Sequence[Payload], times: int) -> int:
-    return sum(fold(kind, events) for _ in range(times))
+async def of_run(run: Run, session: Session) -> list[Case]:
+    """Measure the fold of a run's events, and the whole way from its live items."""
+    # The text deltas' own events are measured by `text`.
+    rows: list[Case] = []
+    if run.name != "text deltas":
+        run_id, events = projected(run.encoded())
+        rows.append(
+            await beside_reference(
+                session,
+                f"{run.name}, as events",
+                "events/s",
+                partial(fold, DisplayFold, run_id, events),
+                lambda kind: fold(kind, run_id, events),
+                at_least(1 if run.recorded else 8),
+            )
+        )
+    name, goal = f"{run.name}: live item to display", at_least(1 if run.recorded else 8)
+    if missing := harness_missing():
+        return [*rows, Case(name, "items/s", None, "reference", None, goal, missing)]
+    items = await run.live()
+    rows.append(
+        await beside_reference(
+            session, name, "items/s", partial(chain, DisplayFold, items), lambda kind: chain(kind, items), goal
+        )
+    )
+    return rows
+
+
+async def flat(name: str, small: tuple[int, int], large: tuple[int, int], session: Session) -> list[Case]:
+    """Measure ours beside ours, with more messages or longer ones."""
+    small_events, large_events = messages(*small), messages(*large)
+    return [
+        await session.compare(
+            name,
+            timed(partial(fold, DisplayFold, "run-1", large_events), at_least=session.at_least),
+            timed(partial(fold, DisplayFold, "run-1", small_events), at_least=session.at_least),
+            peer_name="ours, small",
+            unit="µs an event",
+            goal=FLAT,
+            value=lambda sample: sample.cost,
+        )
+    ]
+
+
+def steps(session: Session) -> list[Step]:
+    """Return the cases beside the reference, then those of growth."""
+    many = session.size(10_000, 20)
+    long = session.size(100_000, 200)
+    return [
+        Step("text, 1,000 deltas", partial(text, 1, 1_000)),
+        Step("text, 10,000 deltas", partial(text, 1, 10_000)),
+        Step("text, many messages", partial(text, session.size(1_000, 10), 10)),
+        *(Step(run.name, partial(of_run, run)) for run in runs(session, session.size(2_000, 50))),
+        Step("long messages", partial(flat, "a message of 100,000 deltas beside 1,000", (1, 1_000), (1, long))),
+        Step("many items", partial(flat, "10,000 items beside 10", (10, 10), (many, 10))),
+    ]

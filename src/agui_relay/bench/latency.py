@@ -3,87 +3,105 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from redis.asyncio import Redis
 
 from agui_relay import Delivery, Relay, create_worker
-from agui_relay.bench.data import text_run
-from agui_relay.bench.measure import Comparison, Rate
-from agui_relay.embedded import EmbeddedRedis
-from agui_relay.source import from_harness
+from agui_relay.bench.data import RUN_ID, THREAD_ID, text_run
+from agui_relay.bench.loading import fresh_relay
+from agui_relay.bench.measure import Case, Figure, at_most, percentile
+from agui_relay.bench.process import WorkerProcess
+from agui_relay.bench.session import Session, Step
+from agui_relay.source import decode_item
 
-ROUNDS = 5
-SAMPLES = 300
-
-
-async def through_the_relay(url: str) -> list[float]:
-    """Seconds from each publish to its delivery; publisher, worker and subscriber share this process."""
-    items = [from_harness(item) for item in text_run(SAMPLES)]
-    seconds: list[float] = []
-    async with Relay(url) as relay:
-        await relay.client.flushall()
-        app = create_worker(relay)
-        working = asyncio.create_task(app.run(sleep_time=0.5))
-        async with relay.publisher("run-1", thread_id="thread-1") as publisher, relay.subscribe("run-1") as reader:
-            deliveries = aiter(reader)
-            for number, item in enumerate(items):
-                start = time.perf_counter()
-                await publisher.publish(item)
-                delivery = await anext(deliveries)
-                assert isinstance(delivery, Delivery)
-                if number >= 2:
-                    seconds.append(time.perf_counter() - start)
-        app.exit()
-        await working
-    return seconds
+WARM = 20
+"""Of each round, the first that are not counted."""
 
 
-async def bare_publish(url: str) -> list[float]:
-    """Seconds from each PUBLISH to the message at a listener."""
-    seconds: list[float] = []
+@asynccontextmanager
+async def worker_here(relay: Relay) -> AsyncIterator[None]:
+    """Run a worker in this process."""
+    app = create_worker(relay)
+    working = asyncio.create_task(app.run(sleep_time=0.5))
+    yield
+    app.exit()
+    await working
+
+
+@asynccontextmanager
+async def worker_beside(relay: Relay) -> AsyncIterator[None]:
+    """Run a worker in a process of its own."""
+    async with WorkerProcess.open(relay.url) as worker:
+        await worker.start()
+        yield
+
+
+async def through_the_relay(url: str, samples: int, worker: Callable[[Relay], Any]) -> list[float]:
+    """Return the milliseconds from each publish to its delivery; publisher and subscriber share this process."""
+    items = [decode_item(data) for data in text_run(samples + WARM)]
+    times: list[float] = []
+    async with (
+        fresh_relay(url) as relay,
+        worker(relay),
+        relay.publisher(RUN_ID, thread_id=THREAD_ID) as publisher,
+        relay.subscribe(RUN_ID) as reader,
+    ):
+        deliveries = aiter(reader)
+        for item in items:
+            start = time.perf_counter()
+            await publisher.publish(item)
+            delivery = await anext(deliveries)
+            times.append((time.perf_counter() - start) * 1000)
+            if not isinstance(delivery, Delivery):
+                raise RuntimeError(f"expected the delivery of an event, got {delivery}")
+    return times[-samples:]
+
+
+async def bare_publish(url: str, samples: int) -> list[float]:
+    """Return the milliseconds from each PUBLISH to the message at a listener."""
+    times: list[float] = []
     client: Any
     async with Redis.from_url(url) as client, client.pubsub() as pubsub:
         await pubsub.subscribe("channel")
         await pubsub.get_message(timeout=5)
-        for _ in range(SAMPLES):
+        for _ in range(samples + WARM):
             start = time.perf_counter()
             await client.publish("channel", b"x" * 200)
             while await pubsub.get_message(timeout=5, ignore_subscribe_messages=True) is None:
                 pass
-            seconds.append(time.perf_counter() - start)
-    return seconds
+            times.append((time.perf_counter() - start) * 1000)
+    return times[-samples:]
 
 
-def percentile(rounds: list[list[float]], percent: int) -> Rate:
-    """Return the median over the rounds of a percentile, in milliseconds."""
-    values = [statistics.quantiles(seconds, n=100)[percent - 1] * 1000 for seconds in rounds]
-    return Rate(statistics.median(values), (max(values) - min(values)) / statistics.median(values))
-
-
-async def measure() -> list[Comparison]:
-    """Measure both, in turns."""
-    ours: list[list[float]] = []
-    bare: list[list[float]] = []
-    async with EmbeddedRedis() as server:
-        for _ in range(ROUNDS):
-            ours.append(await through_the_relay(server.url))
-            bare.append(await bare_publish(server.url))
+async def beside_publish(what: str, worker: Callable[[Relay], Any], session: Session) -> list[Case]:
+    """Measure both in turns; only a worker in this process has goals, as the bare listener is here as well."""
+    samples = session.size(400, 20)
+    sides: list[Callable[[], Awaitable[list[float]]]] = [
+        partial(through_the_relay, session.url, samples, worker),
+        partial(bare_publish, session.url, samples),
+    ]
+    ours, bare = await session.interleave(f"publish to delivery{what}", sides)
     return [
-        Comparison(
-            f"publish to delivery, idle, p{percent} (at most {bound} times)",
+        Case(
+            f"publish to delivery{what}, p{percent}",
             "ms",
-            percentile(ours, percent),
-            percentile(bare, percent),
+            Figure(tuple(percentile(times, percent) for times in ours)),
             "bare PUBLISH",
-            None,
+            Figure(tuple(percentile(times, percent) for times in bare)),
+            None if what else goal,
         )
-        for percent, bound in ((50, 6), (99, 10))
+        for percent, goal in ((50, at_most(6)), (99, at_most(10)))
     ]
 
 
-def run() -> list[Comparison]:
-    """Measure the latency of an idle relay."""
-    return asyncio.run(measure())
+def steps(session: Session) -> list[Step]:
+    """Return the latency with a worker in this process, and with one in its own."""
+    return [
+        Step("worker in this process", partial(beside_publish, "", worker_here)),
+        Step("worker in its own process", partial(beside_publish, ", worker in its own process", worker_beside)),
+    ]

@@ -1,62 +1,50 @@
-"""Projection, no server: item bytes to frame bytes, and live items to typed events, beside the reference's."""
+"""Projection, no server: item bytes to frame bytes, beside the reference's observe and dump, and beside the floor."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
-from a13n_stream_protocol import HarnessAguiStreamObserver as Reference
 
-from agui_relay.bench.data import arguments_run, text_run
-from agui_relay.bench.measure import Comparison, compare
+from agui_relay.bench.data import Run, runs
+from agui_relay.bench.measure import Case, at_least, at_most, timed
+from agui_relay.bench.peers import REFERENCE
+from agui_relay.bench.session import Session, Step
 from agui_relay.broker.drain import project_batch
 from agui_relay.broker.scripts import Fetched
-from agui_relay.projection.observer import HarnessAguiStreamObserver
 from agui_relay.projection.projector import Projector
-from agui_relay.source import encode_item, from_harness
+from agui_relay.source import decode_item
 
 BATCH = 256
 
 
-def reference_dump(items: Sequence[Any]) -> int:
+def project(encoded: Sequence[bytes]) -> int:
+    """Turn item bytes into frame bytes, in batches and with a continuation after each, as a worker does."""
+    root = decode_item(encoded[0])
+    projector = Projector(run_id=root.run_id, thread_id=root.thread_id)
+
+    def restore() -> Projector:
+        raise AssertionError("the projector is at hand")
+
+    for start in range(0, len(encoded), BATCH):
+        fetched = Fetched("items", cursor=start, items=encoded[start : start + BATCH])
+        batch, projector = project_batch(fetched, restore, projector)
+        if batch.rejected:
+            raise RuntimeError(f"item {batch.rejected[0].ordinal} was rejected: {batch.rejected[0].error}")
+        if projector.changed:
+            projector.export()
+    return len(encoded)
+
+
+def reference_dump(reference: Any, items: Sequence[Any]) -> int:
     """Observe each live item and dump its events to JSON, by the reference."""
-    observer = Reference(retain_events=False)
+    observer = reference.HarnessAguiStreamObserver(retain_events=False)
     for item in items:
         for event in observer.observe(item):
             event.model_dump_json(by_alias=True)
     return len(items)
-
-
-def reference_observe(items: Sequence[Any]) -> int:
-    """Turn live items into typed events, by the reference."""
-    observer = Reference(retain_events=False)
-    for item in items:
-        observer.observe(item)
-    return len(items)
-
-
-def observe(items: Sequence[Any]) -> int:
-    """Ours: live items to typed events."""
-    observer = HarnessAguiStreamObserver(retain_events=False)
-    for item in items:
-        observer.observe(item)
-    return len(items)
-
-
-def project(encoded: Sequence[bytes]) -> int:
-    """Ours: item bytes to frame bytes, in batches, with the continuation of each written and restored."""
-    continuation = b""
-    for start in range(0, len(encoded), BATCH):
-
-        def restore(saved: bytes = continuation) -> Projector:
-            return Projector.restore(saved) if saved else Projector(run_id="run-1", thread_id="thread-1")
-
-        fetched = Fetched("items", items=encoded[start : start + BATCH])
-        batch, projector = project_batch(fetched, restore, None)
-        assert not batch.rejected, batch.rejected[0]
-        continuation = projector.export()
-    return len(encoded)
 
 
 def floor(encoded: Sequence[bytes]) -> int:
@@ -67,44 +55,35 @@ def floor(encoded: Sequence[bytes]) -> int:
     return len(encoded)
 
 
-def run() -> list[Comparison]:
-    """Measure text and argument deltas."""
-    rows: list[Comparison] = []
-    for name, live, typed_goal in (
-        ("text deltas", list(text_run(10_000)), 6),
-        ("argument deltas", list(arguments_run(10_000)), 8),
-    ):
-        few = live[:2_000]
-        encoded = [encode_item(from_harness(item)) for item in live]
+async def beside_both(run: Run, session: Session) -> list[Case]:
+    """Measure one run."""
+    encoded = run.encoded()
+    ours = timed(partial(project, encoded), at_least=session.at_least)
+    missing = REFERENCE.missing
+    peer = None
+    if not missing:
+        peer = timed(partial(reference_dump, REFERENCE.load(), await run.live()), at_least=session.at_least)
+    return [
+        await session.compare(
+            f"{run.name}: item bytes to frame bytes",
+            ours,
+            peer,
+            peer_name="reference observe + dump",
+            goal=at_least(15),
+            missing=missing,
+        ),
+        await session.compare(
+            f"{run.name}: times the floor",
+            ours,
+            timed(partial(floor, encoded), at_least=session.at_least),
+            peer_name="decode + encode alone",
+            unit="µs an item",
+            goal=at_most(2),
+            value=lambda sample: sample.cost,
+        ),
+    ]
 
-        def bound(function: Callable[[Sequence[Any]], int], data: Sequence[Any]) -> Callable[[], int]:
-            return lambda: function(data)
 
-        rows.append(
-            compare(
-                f"{name}: item bytes to frame bytes",
-                bound(project, encoded),
-                bound(reference_dump, few),
-                peer_name="reference observe + dump",
-                goal=15,
-            )
-        )
-        rows.append(
-            compare(
-                f"{name}: item bytes to frame bytes, against the floor",
-                bound(project, encoded),
-                bound(floor, encoded),
-                peer_name="decode + encode alone",
-                goal=0.5,
-            )
-        )
-        rows.append(
-            compare(
-                f"{name}: live item to typed events",
-                bound(observe, few),
-                bound(reference_observe, few),
-                peer_name="reference observe",
-                goal=typed_goal,
-            )
-        )
-    return rows
+def steps(session: Session) -> list[Step]:
+    """Return a step for each run."""
+    return [Step(run.name, partial(beside_both, run)) for run in runs(session, session.size(5_000, 50))]

@@ -1,35 +1,33 @@
-"""Publishing: items through a publisher, beside pipelined XADD of the same bytes; and the bytes that Redis keeps."""
+"""Publishing: items through a publisher, beside pipelined XADD of the same bytes."""
 
 from __future__ import annotations
 
-import asyncio
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from redis.asyncio import Redis
 
-from agui_relay import Relay, create_worker, encode_item, from_harness
-from agui_relay.bench.data import text_run
-from agui_relay.bench.measure import Comparison, Rate, compare_async
-from agui_relay.bench.worker import BATCH, drained
-from agui_relay.embedded import EmbeddedRedis
+from agui_relay.bench.data import RUN_ID, THREAD_ID, harness_missing, live, text_run
+from agui_relay.bench.loading import fresh_relay
+from agui_relay.bench.measure import Case, Sample, at_least
+from agui_relay.bench.session import Session, Step
 
-ITEMS = 20_000
-
-
-async def published(url: str, items: list[Any]) -> tuple[int, float]:
-    """One publisher, from the first call until everything is acknowledged."""
-    async with Relay(url) as relay:
-        await relay.client.flushall()
-        async with relay.publisher("run-1", thread_id="thread-1") as publisher:
-            start = time.perf_counter()
-            for item in items:
-                await publisher.publish(item)
-            await publisher.flush()
-            return len(items), time.perf_counter() - start
+BATCH = 256
 
 
-async def pipelined_xadd(url: str, encoded: list[bytes]) -> tuple[int, float]:
+async def published(url: str, items: Sequence[Any]) -> Sample:
+    """Time one publisher, from the first call until everything is acknowledged."""
+    async with fresh_relay(url) as relay, relay.publisher(RUN_ID, thread_id=THREAD_ID) as publisher:
+        start = time.perf_counter()
+        for item in items:
+            await publisher.publish(item)
+        await publisher.flush()
+        return Sample(len(items), time.perf_counter() - start)
+
+
+async def pipelined_xadd(url: str, encoded: list[bytes]) -> Sample:
     """Append the same bytes in pipelines of the same size."""
     async with Redis.from_url(url) as client:
         await client.flushall()
@@ -39,58 +37,39 @@ async def pipelined_xadd(url: str, encoded: list[bytes]) -> tuple[int, float]:
                 for data in encoded[first : first + BATCH]:
                     pipeline.xadd("stream", {"item": data})
                 await pipeline.execute()
-        return len(encoded), time.perf_counter() - start
+        return Sample(len(encoded), time.perf_counter() - start)
 
 
-async def bytes_kept(url: str, encoded: list[bytes]) -> Comparison:
-    """Tell what Redis takes for the items and frames of a run, beside their own bytes."""
-    async with Relay(url) as relay:
-        await relay.client.flushall()
-        async with relay.publisher("run-1", thread_id="thread-1") as publisher:
-            for data in encoded:
-                await publisher.publish(data)
-            await publisher.flush()
-            await drained(relay, create_worker(relay), "run-1", len(encoded))
-            info = await relay.run("run-1")
-            keys = publisher.keys
-            frames = [row[b"frame"] for _, row in await relay.client.xrange(keys.frames)]
-    assert info is not None
-    own = sum(map(len, encoded)) + sum(map(len, frames))
-    per_item = Rate(info.memory / len(encoded), 0.0)
-    return Comparison(
-        "Redis memory of a text run (at most 1.6)",
-        "bytes an item",
-        per_item,
-        Rate(own / len(encoded), 0.0),
-        "items and frames alone",
-        None,
-    )
+async def item_bytes(session: Session) -> list[Case]:
+    """Measure the publishing of bytes."""
+    encoded = list(text_run(session.size(20_000, 500)))
+    return [
+        await session.compare(
+            "item bytes",
+            partial(published, session.url, encoded),
+            partial(pipelined_xadd, session.url, encoded),
+            peer_name="pipelined XADD",
+            goal=at_least(2),
+        )
+    ]
 
 
-async def measure() -> list[Comparison]:
-    """Measure publishing of wire items and of their bytes."""
-    encoded = [encode_item(from_harness(item)) for item in text_run(ITEMS)]
-    live = list(text_run(ITEMS))
-    async with EmbeddedRedis() as server:
-        url = server.url
-        return [
-            await compare_async(
-                "publish, item bytes",
-                lambda: published(url, encoded),
-                lambda: pipelined_xadd(url, encoded),
-                peer_name="pipelined XADD",
-                goal=2,
-            ),
-            await compare_async(
-                "publish, live Harness items",
-                lambda: published(url, live),
-                lambda: pipelined_xadd(url, encoded),
-                peer_name="pipelined XADD of ready bytes",
-            ),
-            await bytes_kept(url, encoded),
-        ]
+async def live_items(session: Session) -> list[Case]:
+    """Measure the publishing of live Harness items."""
+    name, peer_name = "live Harness items", "pipelined XADD of ready bytes"
+    if missing := harness_missing():
+        return [Case(name, "items/s", None, peer_name, missing=missing)]
+    encoded = list(text_run(session.size(20_000, 500)))
+    return [
+        await session.compare(
+            name,
+            partial(published, session.url, live(encoded)),
+            partial(pipelined_xadd, session.url, encoded),
+            peer_name=peer_name,
+        )
+    ]
 
 
-def run() -> list[Comparison]:
-    """Measure publishing."""
-    return asyncio.run(measure())
+def steps(session: Session) -> list[Step]:
+    """Return publishing of bytes and of live items."""
+    return [Step("item bytes", item_bytes), Step("live items", live_items)]

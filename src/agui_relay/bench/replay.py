@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+from agui_relay import replay
 from agui_relay.bench.data import WORDS
-from agui_relay.bench.measure import Comparison, compare
+from agui_relay.bench.measure import Case, at_least, timed
+from agui_relay.bench.peers import YA_AGENT, YA_AGENT_SDK
+from agui_relay.bench.session import Session, Step
 
 EVENTS = 36_000
 PER_PART = 300
@@ -42,15 +46,15 @@ def stored_events(count: int = EVENTS) -> list[Event]:
     return [started, *rest]
 
 
-def compact(replay: Any, events: list[Event]) -> int:
-    """Compact a run; `replay` is either module."""
-    replay.compact_agui_events(events)
+def compact(module: Any, events: list[Event]) -> int:
+    """Compact a run; `module` is either replay."""
+    module.compact_agui_events(events)
     return len(events)
 
 
-def watched(replay: Any, events: list[Event]) -> int:
+def watched(module: Any, events: list[Event]) -> int:
     """Append a run event by event, and look at a snapshot a hundred times on the way."""
-    buffer = replay.AguiReplayBuffer()
+    buffer = module.AguiReplayBuffer()
     for number, event in enumerate(events):
         buffer.append(event)
         if number % (len(events) // 100) == 0:
@@ -77,39 +81,66 @@ def sdk_stream(count: int) -> list[Any]:
     return [StreamEvent("main", "Main", event) for event in events]
 
 
-def run() -> list[Comparison]:
-    """Measure compaction, a buffer that is looked at, and the adapter."""
-    from ya_agent_stream_protocol import agui, sdk  # type: ignore[import-untyped]
+def steps(session: Session) -> list[Step]:
+    """Return compaction, a buffer that is looked at, and the adapter."""
+    return [
+        Step("compact replay", compaction),
+        Step("replay buffer", looked_at),
+        Step("SDK stream", adapter),
+    ]
 
-    from agui_relay import replay
+
+async def compaction(session: Session) -> list[Case]:
+    """Measure the compaction of a whole run."""
+    return await beside_theirs(session, f"compact replay of {EVENTS:,} events", compact)
+
+
+async def looked_at(session: Session) -> list[Case]:
+    """Measure a buffer that is looked at."""
+    return await beside_theirs(session, "replay buffer, a snapshot every 1 %", watched)
+
+
+async def beside_theirs(session: Session, name: str, function: Callable[[Any, list[Event]], int]) -> list[Case]:
+    """Measure a function of either replay."""
+    events = stored_events(session.size(EVENTS, 1_000))
+    missing = YA_AGENT.missing
+    peer = None
+    if not missing:
+        theirs = YA_AGENT.load("agui")
+        if replay.compact_agui_events(events) != theirs.compact_agui_events(events):
+            raise RuntimeError("the two do not compact alike")
+        peer = timed(partial(function, theirs, events), at_least=session.at_least)
+    return [
+        await session.compare(
+            name,
+            timed(partial(function, replay, events), at_least=session.at_least),
+            peer,
+            peer_name=YA_AGENT.distribution,
+            unit="events/s",
+            goal=at_least(1),
+            missing=missing,
+        )
+    ]
+
+
+async def adapter(session: Session) -> list[Case]:
+    """Measure the adapter of an SDK stream."""
+    name, goal = "SDK stream to AG-UI events, text deltas", at_least(1)
+    if missing := YA_AGENT_SDK.missing:
+        return [Case(name, "events/s", None, YA_AGENT.distribution, None, goal, missing)]
     from agui_relay.source import ya_agent
 
-    events = stored_events()
-    assert replay.compact_agui_events(events) == agui.compact_agui_events(events)
-    stream = sdk_stream(10_000)
+    stream = sdk_stream(session.size(10_000, 100))
+    missing = YA_AGENT.missing
+    peer = None if missing else timed(partial(adapt, YA_AGENT.load("sdk"), stream), at_least=session.at_least)
     return [
-        compare(
-            f"compact replay of {EVENTS:,} events",
-            lambda: compact(replay, events),
-            lambda: compact(agui, events),
-            peer_name="ya-agent-stream-protocol",
+        await session.compare(
+            name,
+            timed(partial(adapt, ya_agent, stream), at_least=session.at_least),
+            peer,
+            peer_name=YA_AGENT.distribution,
             unit="events/s",
-            goal=1,
-        ),
-        compare(
-            "replay buffer, a snapshot every 1 %",
-            lambda: watched(replay, events),
-            lambda: watched(agui, events),
-            peer_name="ya-agent-stream-protocol",
-            unit="events/s",
-            goal=1,
-        ),
-        compare(
-            "SDK stream to AG-UI events, text deltas",
-            lambda: adapt(ya_agent, stream),
-            lambda: adapt(sdk, stream),
-            peer_name="ya-agent-stream-protocol",
-            unit="events/s",
-            goal=1,
-        ),
+            goal=goal,
+            missing=missing,
+        )
     ]

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import os
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, NamedTuple
 
-import msgspec
-from faststream import FastStream
 from redis.asyncio import Redis
 
-from agui_relay import Relay, RelaySettings, create_worker
-from agui_relay.bench.data import text_run
-from agui_relay.bench.measure import Comparison, compare_async
+from agui_relay import Relay, create_worker
+from agui_relay.bench.data import RUN_ID, THREAD_ID, text_run
+from agui_relay.bench.loading import Loader, fresh_relay, parts_of
+from agui_relay.bench.measure import Case, Figure, Sample, at_least
+from agui_relay.bench.process import WorkerProcess, server_cpu
+from agui_relay.bench.session import Session, Step
 from agui_relay.broker.keys import GROUP, RunKeys
-from agui_relay.broker.scripts import AppendItem
-from agui_relay.embedded import EmbeddedRedis
-from agui_relay.source import encode_item, from_harness
 
-ITEMS = 30_000
 BATCH = 256
 
 
-async def drained(relay: Relay, app: FastStream, run_id: str, items: int) -> float:
-    """Run a worker until a run has nothing unread; return the seconds that took."""
+async def drained(relay: Relay, run_id: str, items: int) -> float:
+    """Run a worker until a run has nothing unread; return the seconds that took, its start among them."""
+    app = create_worker(relay)
     keys = RunKeys(relay.settings.namespace, run_id)
     start = time.perf_counter()
     running = asyncio.create_task(app.run(sleep_time=0.01))
@@ -37,11 +37,10 @@ async def drained(relay: Relay, app: FastStream, run_id: str, items: int) -> flo
     return seconds
 
 
-async def worker_drains(url: str, encoded: list[bytes], subscriptions: int) -> tuple[int, float]:
-    """One worker projects a run that waits whole; the seconds include its start."""
-    async with Relay(url) as relay:
-        await relay.client.flushall()
-        async with relay.publisher("run-1", thread_id="thread-1") as publisher:
+async def worker_drains(url: str, encoded: list[bytes], subscriptions: int) -> Sample:
+    """Let one worker project a run that waits whole."""
+    async with fresh_relay(url) as relay:
+        async with relay.publisher(RUN_ID, thread_id=THREAD_ID) as publisher:
             for data in encoded:
                 await publisher.publish(data)
             await publisher.flush()
@@ -54,39 +53,10 @@ async def worker_drains(url: str, encoded: list[bytes], subscriptions: int) -> t
                     kept_ms=600_000,
                     nonce="",
                 )
-            return len(encoded), await drained(relay, create_worker(relay), "run-1", len(encoded))
+            return Sample(len(encoded), await drained(relay, RUN_ID, len(encoded)))
 
 
-async def many_runs(url: str, runs: int, items: int) -> tuple[int, float]:
-    """One worker projects as many runs, each with `items` items in one batch."""
-    async with Relay(url, settings=RelaySettings(publisher_lease=600)) as relay:
-        await relay.client.flushall()
-        one_run = [from_harness(item) for item in text_run(items - 2)]
-        for number in range(runs):
-            keys = RunKeys("agui", f"run-{number}")
-            await relay.scripts.open(
-                keys, token="t", epoch="e", thread_id="thread-1", lease_ms=600_000, kept_ms=600_000
-            )
-            batch = [
-                AppendItem(
-                    keys.run_id, item.sequence, "", encode_item(msgspec.structs.replace(item, run_id=keys.run_id))
-                )
-                for item in one_run
-            ]
-            await relay.scripts.append(
-                keys,
-                token="t",
-                known=0,
-                lease_ms=600_000,
-                kept_ms=600_000,
-                unread_bytes=1 << 26,
-                thread_id="thread-1",
-                items=batch,
-            )
-        return runs * items, await drained(relay, create_worker(relay), f"run-{runs - 1}", items)
-
-
-async def pipelined_copy(url: str, encoded: list[bytes], subscriptions: int) -> tuple[int, float]:
+async def pipelined_copy(url: str, encoded: list[bytes], subscriptions: int) -> Sample:
     """Copy entries from a consumer group to another stream and publish each batch to every subscription."""
     client: Any
     async with Redis.from_url(url) as client:
@@ -108,43 +78,96 @@ async def pipelined_copy(url: str, encoded: list[bytes], subscriptions: int) -> 
                     pipeline.publish(f"channel-{number}", body)
                 pipeline.xack("source", GROUP, *(entry for entry, _ in entries))
                 await pipeline.execute()
-        return len(encoded), time.perf_counter() - begin
+        return Sample(len(encoded), time.perf_counter() - begin)
 
 
-async def measure() -> list[Comparison]:
-    """Measure one worker with one and with many subscriptions."""
-    encoded = [encode_item(from_harness(item)) for item in text_run(ITEMS)]
-    rows: list[Comparison] = []
-    async with EmbeddedRedis() as server:
-        for subscriptions in (1, 100):
+async def beside_copy(subscriptions: int, session: Session) -> list[Case]:
+    """Measure one worker with so many subscriptions."""
+    encoded = list(text_run(session.size(30_000, 500)))
 
-            def bound(
-                function: Callable[[str, list[bytes], int], Awaitable[tuple[int, float]]], count: int = subscriptions
-            ) -> Callable[[], Awaitable[tuple[int, float]]]:
-                return lambda: function(server.url, encoded, count)
+    def side(function: Callable[[str, list[bytes], int], Awaitable[Sample]]) -> Callable[[], Awaitable[Sample]]:
+        return lambda: function(session.url, encoded, subscriptions)
 
-            rows.append(
-                await compare_async(
-                    f"worker, one run, batch {BATCH}, {subscriptions} subscriptions",
-                    bound(worker_drains),
-                    bound(pipelined_copy),
-                    peer_name="pipelined copy",
-                    goal=1.3,
-                )
-            )
-        rows.append(
-            await compare_async(
-                "worker, 10,000 live runs of 12 items (at most 1.3 times the cost of 100)",
-                lambda: many_runs(server.url, 10_000, 12),
-                lambda: many_runs(server.url, 100, 12),
-                peer_name="100 live runs",
-                repeat=3,
-            )
+    return [
+        await session.compare(
+            f"one run, batches of {BATCH}, {subscriptions} subscriptions",
+            side(worker_drains),
+            side(pipelined_copy),
+            peer_name="pipelined copy",
+            goal=at_least(1.3) if subscriptions >= 100 else None,
         )
-    return rows
+    ]
 
 
-def run() -> list[Comparison]:
-    """Measure the worker."""
-    logging.getLogger("agui_relay").setLevel(logging.ERROR)
-    return asyncio.run(measure())
+class Shares(NamedTuple):
+    """How worker processes drained what waited, and what share of a core each part took meanwhile."""
+
+    rate: float
+    of_worker: float
+    of_server: float
+
+
+async def processes_drain(url: str, workers: int, runs: int, items: int) -> Shares:
+    """Let so many worker processes project runs that wait whole."""
+    async with AsyncExitStack() as stack:
+        relay = await stack.enter_async_context(fresh_relay(url))
+        loader = Loader(relay, items)
+        count = 0
+        for wave in parts_of([f"run-{number}" for number in range(runs)], items, BATCH):
+            count += await loader.append(wave)
+        fleet = [await stack.enter_async_context(WorkerProcess.open(url)) for _ in range(workers)]
+        before = [await worker.usage() for worker in fleet]
+        server = await server_cpu(relay.client)
+        begin = time.perf_counter()
+        await asyncio.gather(*(worker.start() for worker in fleet))
+        await loader.projected(pause=0.005)
+        seconds = time.perf_counter() - begin
+        server = await server_cpu(relay.client) - server
+        after = [await worker.usage() for worker in fleet]
+        taken = sum(late.cpu - early.cpu for early, late in zip(before, after, strict=True))
+        return Shares(count / seconds, taken / workers / seconds, server / seconds)
+
+
+async def two_processes(session: Session) -> list[Case]:
+    """Measure two worker processes beside one, and what limits them."""
+    runs, items = session.size(32, 4), session.size(2_048, 100)
+    name = "two worker processes beside one"
+    two, one = await session.interleave(
+        name, [partial(processes_drain, session.url, workers, runs, items) for workers in (2, 1)]
+    )
+
+    def figure(values: list[Shares], field: str) -> Figure:
+        return Figure(tuple(getattr(value, field) for value in values))
+
+    of_server, of_worker = figure(two, "of_server").median, figure(two, "of_worker").median
+    cores = os.cpu_count() or 1
+    if of_server > 0.85:
+        limit = "the server's one thread"
+    elif of_server + 2 * of_worker > 0.85 * cores:
+        limit = f"the {cores} cores, which they share with the server"
+    elif of_worker > 0.85:
+        limit = "each worker's own core"
+    else:
+        limit = "nothing of the CPU"
+    peer = "one process"
+    return [
+        Case(
+            name,
+            "items/s",
+            figure(two, "rate"),
+            peer,
+            figure(one, "rate"),
+            note=f"what limits two: {limit} (each worker takes {of_worker:.0%} of a core, the server {of_server:.0%})",
+        ),
+        Case("CPU of the server", "of a core", figure(two, "of_server"), peer, figure(one, "of_server")),
+        Case("CPU of each worker", "of a core", figure(two, "of_worker"), peer, figure(one, "of_worker")),
+    ]
+
+
+def steps(session: Session) -> list[Step]:
+    """Return one worker beside the copy, and two beside one."""
+    return [
+        Step("1 subscription", partial(beside_copy, 1)),
+        Step("100 subscriptions", partial(beside_copy, 100)),
+        Step("two processes", two_processes),
+    ]

@@ -12,7 +12,7 @@ import typer
 from redis.exceptions import RedisError
 
 from agui_relay.broker.errors import RelayError
-from agui_relay.cli import demo, publish, runs, tail, worker
+from agui_relay.cli import bench, demo, publish, runs, tail, worker
 
 __all__ = ["app", "main"]
 
@@ -30,6 +30,7 @@ app.command("publish")(publish.publish)
 app.command("tail")(tail.tail)
 app.command("runs")(runs.runs)
 app.command("rejected")(runs.rejected)
+app.command("bench")(bench.bench)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
