@@ -1,8 +1,9 @@
 """The tracker against a hostile world: whatever the channel and the server do, each event once and in order.
 
 A world is a fixed list of frames that a server commits bit by bit, a channel that drops, doubles, reorders, cuts and
-strips what it is given, and answers that come late. After a random history the faults stop, and the reader must come
-to the end with every event of the log, or with notices of exactly the positions that the log does not hold.
+strips what it is given, and answers that come late. Frames are trimmed, behind a display that covers them or not; the
+reader may leave and resume. After a random history the faults stop, and the reader must come to the end with every
+event of the log, or with a display that covers it, or with notices of exactly the positions that the log does not hold.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -32,7 +34,19 @@ from agui_relay.broker.announcement import (
     encode_announcement,
     encode_body,
 )
-from agui_relay.broker.tracker import Deliver, End, GapNotice, Output, ReadLog, Reconnect, Tracker, whole_events
+from agui_relay.broker.tracker import (
+    Deliver,
+    DeliverDisplay,
+    End,
+    GapNotice,
+    Output,
+    ReadDisplay,
+    ReadLog,
+    Reconnect,
+    Start,
+    Tracker,
+    whole_events,
+)
 
 EXAMPLES = int(os.environ.get("AGUI_RELAY_EXAMPLES", "500"))
 LEASE = 15.0
@@ -102,6 +116,10 @@ def _frames(identity: str, text: bytes, count: int, flags: int) -> list[tuple[in
     return frames
 
 
+def display(epoch: str, position: int, view: View) -> bytes:
+    return f"{epoch} {view}: 1 to {position}".encode()
+
+
 class Server:
     """What Redis holds of the run."""
 
@@ -110,9 +128,12 @@ class Server:
         self.number = -1
         self.head = 0
         self.oldest = 1
+        self.covered: int | None = None
         self.status: Status = "live"
         self.finished: set[str] = set()
         self.trimmed: dict[str, set[int]] = {}
+        # What a replica may still have: head, oldest frame, what the display covered.
+        self.past: list[tuple[int, int, int | None]] = []
 
     @property
     def life(self) -> Life:
@@ -131,6 +152,11 @@ class Server:
             rows.append(Row(position, flags if view == "chat" else flags & ~HIDDEN, data))
         return rows
 
+    def display(self, view: View) -> tuple[int | None, bytes]:
+        if self.number < 0 or self.covered is None:
+            return None, b""
+        return self.covered, display(self.life.epoch, self.covered, view)
+
     def announce(self, first: int, last: int, view: View) -> bytes:
         shown = [row for row in self.read(first, last - first + 1, view) if not row.flags & HIDDEN]
         return encode_announcement(self.life.epoch, first, last, self.status, encode_body(shown))
@@ -139,13 +165,18 @@ class Server:
 class World:
     """The server, the channel with its faults, and one reader."""
 
-    def __init__(self, lives: Sequence[Life], view: View, resume: Cursor | None) -> None:
+    def __init__(
+        self, lives: Sequence[Life], view: View, resume: Cursor | None, *, start: Start = "log", stores: str = "never"
+    ) -> None:
         self.server = Server(lives)
         self.view: View = view
-        self.tracker = Tracker(view=view, lease=LEASE, after=resume)
+        self.start: Start = start
+        self.stores = stores
+        self.resume = resume
+        self.tracker = Tracker(view=view, lease=LEASE, after=resume, start=start)
         self.channel: deque[bytes | Echo] = deque()
-        self.reads: deque[tuple[ReadLog, Report, list[Row]]] = deque()
-        self.asked: deque[ReadLog] = deque()
+        self.reads: deque[Callable[[], Sequence[Output]]] = deque()
+        self.asked: deque[ReadLog | ReadDisplay] = deque()
         self.replies: deque[tuple[str, Report]] = deque()
         self.now = 0.0
         self.beats = 0
@@ -154,8 +185,14 @@ class World:
         self.outcome: str | None = None
         self.delivered: list[Deliver] = []
         self.notices: list[GapNotice] = []
+        # Up to where nothing is wanted: it was known, or the display that all began with covers it.
+        self.floor = 0 if resume is None else resume.position
+        # What was given since the reader began, or began again.
+        self.given: list[Output] = []
+        # Positions that were told to be missing and are covered by the display that followed.
+        self.covered: set[int] = set()
+        self.handed = resume
         self.lives = 0
-        self.most_held = 0
 
     # -- what the tracker says ------------------------------------------------------------------------------------
 
@@ -166,20 +203,51 @@ class World:
             match output:
                 case Deliver():
                     self.delivered.append(output)
+                    self.given.append(output)
+                    self.handed = output.cursor
+                case DeliverDisplay():
+                    self.show(output)
+                    self.given.append(output)
+                    self.handed = output.cursor
                 case GapNotice():
                     if output.restarts:
                         self.delivered.clear()
                         self.notices.clear()
+                        self.given.clear()
+                        self.floor = 0
                         self.lives += 1
                     else:
                         assert output.first <= output.last
                         self.notices.append(output)
-                case ReadLog():
+                        self.given.append(output)
+                    self.handed = Cursor.parse(output.cursor)
+                case ReadLog() | ReadDisplay():
                     self.asked.append(output)
                 case Reconnect():
                     self.cut()
                 case End(outcome):
                     self.outcome = outcome
+
+    def show(self, shown: DeliverDisplay) -> None:
+        """Take a display: the right one, behind all that was given, and the first of all or after a notice."""
+        epoch, position = shown.cursor
+        assert position == shown.position
+        assert shown.data == (display(epoch, position, self.view) if position else b"")
+        assert self.server.lives[self.server.number].is_safe(position)
+        assert all(delivery.position <= position for delivery in self.delivered)
+        # Of a life in which nothing happened there is nothing to be taken back.
+        if all(isinstance(item, DeliverDisplay) and not item.position for item in self.given):
+            assert self.start == "display"
+            self.floor = position
+            return
+        last = self.given[-1]
+        assert isinstance(last, GapNotice)
+        assert last.last == position
+        for notice in reversed(self.given):
+            if not isinstance(notice, GapNotice):
+                break
+            assert Cursor.parse(notice.cursor).position < notice.first
+            self.covered.update(range(notice.first, notice.last + 1))
 
     # -- what happens ---------------------------------------------------------------------------------------------
 
@@ -187,6 +255,7 @@ class World:
         server = self.server
         if server.number < 0 or server.status == "finished":
             return
+        self.remember()
         first, last = server.head + 1, min(server.head + 1 + count, len(server.life.frames))
         if self.view == "chat":
             # A commit holds whole items; only so is what it hides whole as well.
@@ -219,12 +288,16 @@ class World:
     def ask(self) -> None:
         """Let the server answer the oldest read that it was not asked yet."""
         if self.asked:
-            read = self.asked.popleft()
-            self.reads.append((read, self.server.report, self.server.read(read.first, read.count, self.view)))
+            read, server, tracker = self.asked.popleft(), self.server, self.tracker
+            if isinstance(read, ReadLog):
+                rows = server.read(read.first, read.count, self.view)
+                self.reads.append(partial(tracker.rows, read, server.report, rows))
+            else:
+                self.reads.append(partial(tracker.display, read, server.report, *server.display(self.view)))
 
     def answer(self) -> None:
         if self.reads:
-            self.do(self.tracker.rows(*self.reads.popleft()))
+            self.do(self.reads.popleft()())
 
     def hear(self, fault: int) -> None:
         """Take the next message of the channel, after something has happened to it."""
@@ -248,6 +321,10 @@ class World:
             self.do(self.tracker.damaged())
             return
         self.give(message)
+
+    def hear_all(self) -> None:
+        while self.channel:
+            self.hear(0)
 
     def halves(self, message: bytes) -> list[bytes]:
         whole = decode_message(message)
@@ -287,11 +364,25 @@ class World:
             self.subscribed = True
             self.tracker.back()
 
+    def remember(self) -> None:
+        server = self.server
+        server.past.append((server.head, server.oldest, server.covered))
+
     def trim(self, amount: int) -> None:
+        """Drop the oldest frames; only those that a display covers, stored in the same step, if the world is so."""
         server = self.server
         if server.number < 0:
             return
-        oldest = min(server.oldest + amount, server.head + 1)
+        self.remember()
+        last = server.head
+        if self.stores == "always" or (self.stores == "mixed" and amount % 2):
+            covers = min(server.head, (server.covered or 0) + 2 * amount + 1)
+            while covers > (server.covered or 0) and not server.life.is_safe(covers):
+                covers -= 1
+            if covers:
+                server.covered = covers
+            last = covers
+        oldest = max(server.oldest, min(server.oldest + amount, last + 1))
         while oldest > server.oldest and not server.life.is_safe(oldest - 1):
             oldest -= 1
         server.trimmed.setdefault(server.life.epoch, set()).update(range(server.oldest, oldest))
@@ -302,17 +393,32 @@ class World:
         server = self.server
         if server.number + 1 < len(server.lives):
             server.number += 1
-            server.head, server.oldest, server.status = 0, 1, "live"
+            server.head, server.oldest, server.covered, server.status = 0, 1, None, "live"
+            server.past.clear()
             self.publish(encode_announcement(server.life.epoch, 1, 0, "live"))
 
     def fall_back(self, amount: int) -> None:
-        """Fail over to a replica that lacks the last frames; connections break with it."""
+        """Fail over to a replica that lacks the last steps; connections break with it."""
         server = self.server
-        if server.number >= 0:
-            server.head = max(server.oldest - 1, server.head - amount)
+        if server.number >= 0 and server.past:
+            del server.past[len(server.past) - min(amount, len(server.past) - 1) :]
+            server.head, server.oldest, server.covered = server.past.pop()
             server.status = "live"
             self.cut()
             self.joined = False
+
+    def leave(self) -> None:
+        """Let another reader resume where the consumer of this one is: what comes after that may come again."""
+        place = self.handed
+        position = 0 if place is None else place.position
+        self.delivered = [delivery for delivery in self.delivered if delivery.position <= position]
+        self.notices = [notice for notice in self.notices if notice.last <= position]
+        self.given.clear()
+        self.resume, self.lives = place, 0
+        self.tracker = Tracker(view=self.view, lease=LEASE, after=place, start=self.start)
+        for waiting in (self.channel, self.asked, self.reads, self.replies):
+            waiting.clear()
+        self.subscribed, self.joined = True, False
 
     def wait(self, amount: int) -> None:
         self.now += amount
@@ -337,7 +443,8 @@ class World:
             lambda: self.trim(amount),
             self.begin if amount == 7 else self.beat,
             lambda: self.fall_back(amount),
-            self.tracker.pause,
+            lambda: self.tracker.pause(),
+            self.leave if amount == 6 else self.hear_all,
             lambda: self.do(self.tracker.resume()),
         ]
         actions[choice % len(actions)]()
@@ -372,7 +479,7 @@ def shapes(draw: st.DrawFn, adjacent: bool) -> list[tuple[int, bool, int]]:
     return draw(st.lists(event, min_size=4, max_size=40))
 
 
-def check(world: World, resume: Cursor | None) -> None:
+def check(world: World) -> None:
     """Hold what the reader was given against the log of the life that it ended in."""
     server = world.server
     assert world.outcome == "finished"
@@ -381,11 +488,13 @@ def check(world: World, resume: Cursor | None) -> None:
     life = next(life for life in server.lives if life.epoch == end.epoch)
     assert life is server.life or life.epoch in server.finished
     assert end.position == len(life.frames)
-    begins = resume.position if resume is not None and resume.epoch == life.epoch and world.lives == 0 else 0
+    resumed = world.resume is not None and world.resume.epoch == life.epoch and world.lives == 0
+    if world.start == "display" and not resumed:
+        assert isinstance(world.given[0], DeliverDisplay), "the display is the first of all"
     wanted = {
         event.positions[-1]: event
         for event in life.events
-        if not (event.hidden and world.view == "chat") and event.positions[-1] > begins
+        if not (event.hidden and world.view == "chat") and event.positions[-1] > world.floor
     }
     told = [position for notice in world.notices for position in range(notice.first, notice.last + 1)]
     assert len(told) == len(set(told)), "no position is told as missing twice"
@@ -397,7 +506,7 @@ def check(world: World, resume: Cursor | None) -> None:
         assert life.is_safe(delivery.cursor.position)
         assert delivery.cursor.position <= delivery.position
     trimmed = server.trimmed.get(life.epoch, set())
-    assert set(told) <= trimmed, "only what the log does not hold is told as missing"
+    assert set(told) <= trimmed | world.covered, "only what the log does not hold, or a display covers, is missing"
     for position, event in wanted.items():
         if position not in positions:
             assert set(event.positions) <= set(told), "what was not delivered is told as missing"
@@ -412,6 +521,8 @@ def check(world: World, resume: Cursor | None) -> None:
     steps=st.binary(min_size=60, max_size=400),
     resume=st.none() | st.tuples(st.integers(0, 2), st.integers(0, 8)),
     begun=st.booleans(),
+    start=st.sampled_from(["log", "display"]),
+    stores=st.sampled_from(["never", "always", "mixed"]),
 )
 def test_each_event_once_and_in_order(
     logs: list[list[tuple[int, bool, int]]],
@@ -419,6 +530,8 @@ def test_each_event_once_and_in_order(
     steps: bytes,
     resume: tuple[int, int] | None,
     begun: bool,
+    start: Start,
+    stores: str,
 ) -> None:
     if view == "chat":
         logs = [[(count, hidden, 5) for count, hidden, _ in log] for log in logs]
@@ -430,11 +543,11 @@ def test_each_event_once_and_in_order(
         while not life.is_safe(position):
             position -= 1
         cursor = Cursor(life.epoch, position)
-    world = World(lives, view, cursor)
+    world = World(lives, view, cursor, start=start, stores=stores)
     if begun:
         world.begin()
         world.beat()
     for choice in steps:
         world.step(choice)
     world.calm()
-    check(world, cursor)
+    check(world)
