@@ -11,6 +11,7 @@ from itertools import count
 from typing import NamedTuple
 
 from agui_relay.broker.announcement import View
+from agui_relay.broker.checkpoints import Checkpoints
 from agui_relay.broker.drain import ItemProcessor, project_batch
 from agui_relay.broker.faults import is_transient
 from agui_relay.broker.keys import RunKeys
@@ -70,15 +71,23 @@ class Rounds:
     continuation is read anew.
     """
 
-    def __init__(self, scripts: Scripts, settings: RelaySettings, process: ItemProcessor | None = None) -> None:
+    def __init__(
+        self,
+        scripts: Scripts,
+        settings: RelaySettings,
+        process: ItemProcessor | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
         self._scripts = scripts
         self._settings = settings
         self._process = process
+        self._checkpoints = checkpoints
         self._limits = CommitLimits(
             milliseconds(settings.ended_run_kept),
             settings.announcement_fanout_bytes,
             settings.frame_log_bytes,
             settings.items_kept_bytes,
+            settings.display_tail_bytes,
         )
         self._known: OrderedDict[str, _Known] = OrderedDict()
         # A count would not do as the word for a continuation: after a failover another one may have the same number.
@@ -111,6 +120,7 @@ class Rounds:
             for entry, keys in entries.items()
         ]
         while turns:
+            turns, lagging = await self._without_lagging(turns)
             calls: list[_Work] = []
             for turn, reply in await self._fetch(turns):
                 if isinstance(reply, BaseException):
@@ -122,10 +132,19 @@ class Rounds:
                         await asyncio.sleep(0)
                 elif reply.word == "lost":
                     _log.error("run %r: unread items are missing; it was removed", turn.keys.run_id)
-            if not calls:
-                return
-            committed = await self._scripts.commit_many([work.call for work in calls], self._limits)
-            turns = [work.turn for work, reply in zip(calls, committed, strict=True) if self._committed(work, reply)]
+            committed = await self._scripts.commit_many([work.call for work in calls], self._limits) if calls else []
+            turns = lagging
+            turns += [work.turn for work, reply in zip(calls, committed, strict=True) if self._committed(work, reply)]
+
+    async def _without_lagging(self, turns: list[_Turn]) -> tuple[list[_Turn], list[_Turn]]:
+        """Put aside those that should wait for the checkpoint of their run; wait when that are all."""
+        checkpoints = self._checkpoints
+        if checkpoints is None or not checkpoints.lagging or self.stopping:
+            return turns, []
+        if all(turn.keys.run_id in checkpoints.lagging for turn in turns):
+            await checkpoints.wait(turn.keys.run_id for turn in turns)
+        lagging = [turn for turn in turns if turn.keys.run_id in checkpoints.lagging]
+        return [turn for turn in turns if turn not in lagging], lagging
 
     async def _fetch(self, turns: Sequence[_Turn]) -> list[tuple[_Turn, Fetched | BaseException]]:
         """Return the next items of each run: those that are at hand already, else from the server."""
@@ -235,6 +254,8 @@ class Rounds:
         self.rejected += len(call.rejected)
         if call.rejected:
             _log.warning("run %r: %d items rejected: %s", turn.keys.run_id, len(call.rejected), call.rejected[0].error)
+        if reply.due and self._checkpoints is not None:
+            self._checkpoints.due(turn.keys, call.epoch, lags=reply.due > 1)
         if reply.left or reply.status == "live":
             self._known[turn.keys.run_id] = known._replace(views=reply.views) if call.frames else known
             while len(self._known) > self._settings.worker_cached_runs:

@@ -42,7 +42,9 @@ class Script:
 OPEN: Final = Script("open", "prelude", "open")
 APPEND: Final = Script("append", "prelude", "append")
 FETCH: Final = Script("fetch", "prelude", "fetch")
-COMMIT: Final = Script("commit", "prelude", "commit")
+COMMIT: Final = Script("commit", "prelude", "frame_log", "commit")
+UNCOVERED: Final = Script("uncovered", "prelude", "frame_log", "uncovered")
+CHECKPOINT: Final = Script("checkpoint", "prelude", "frame_log", "checkpoint")
 ABANDON: Final = Script("abandon", "prelude", "abandon")
 JOIN: Final = Script("join", "prelude", "join")
 MEND: Final = Script("mend", "prelude", "mend")
@@ -86,14 +88,33 @@ class Fetched(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """Reply of `commit`. `word` is ok, stale or gone; `views` are those that it told of its frames."""
+    """Reply of `commit`. `word` is ok, stale or gone; `views` are those that it told of its frames.
+
+    `due` is above 0 when the run needs its next display checkpoint, and 2 when it should wait for that.
+    """
 
     word: str
     position: int = 0
     left: int = 0
     status: str = ""
     views: tuple[View, ...] = ()
+    due: int = 0
     items: Sequence[bytes] = ()
+
+
+class Uncovered(NamedTuple):
+    """Reply of `uncovered`. `word` is due, well, stale or gone.
+
+    `covered` and `head` are positions, `tail` the bytes of the frames between, `log` those of all frames kept. `stored`
+    is the display checkpoint by view; empty when none is stored for the position that is covered.
+    """
+
+    word: str
+    covered: int = 0
+    head: int = 0
+    tail: int = 0
+    log: int = 0
+    stored: Mapping[View, bytes] = {}
 
 
 class Joined(NamedTuple):
@@ -185,6 +206,7 @@ class CommitLimits(NamedTuple):
     fanout_bytes: int
     log_bytes: int
     item_bytes: int
+    tail_bytes: int = 1 << 20
 
 
 class Scripts:
@@ -323,6 +345,53 @@ class Scripts:
         replies = await self._call_many(COMMIT, [(call.keys, _commit_arguments(call, limits)) for call in calls])
         return [reply if isinstance(reply, BaseException) else _committed(reply) for reply in replies]
 
+    async def uncovered(self, keys: RunKeys, *, epoch: str, log_bytes: int, tail_bytes: int) -> Uncovered:
+        """Return what a run's next display checkpoint is made of, if one is due."""
+        word, *rest = await self._call(UNCOVERED, keys, epoch, log_bytes, tail_bytes)
+        if word != b"due":
+            return Uncovered(word.decode())
+        covered, head, tail, log, position, full, chat = rest
+        stored: dict[View, bytes] = {"full": full, "chat": chat} if position == b"%d" % covered else {}
+        return Uncovered("due", covered, head, tail, log, stored)
+
+    async def read_frames(self, keys: RunKeys, *, first: int, last: int, most: int) -> Sequence[Any]:
+        """Return up to `most` entries of a run's log from position `first` to `last`."""
+        entries: Sequence[Any] = await self._client.execute_command(
+            "XRANGE", keys.frames, f"{first}-0", f"{last}-0", "COUNT", most
+        )
+        return entries
+
+    async def checkpoint(
+        self,
+        keys: RunKeys,
+        *,
+        epoch: str,
+        covered: int,
+        log_bytes: int,
+        position: int | None = None,
+        folded: int = 0,
+        snapshots: Mapping[View, bytes] | None = None,
+    ) -> str:
+        """Store the display checkpoint of a position and trim the log behind it; return ok, stale or gone.
+
+        `covered` is the position of the one that it goes on from, `folded` the bytes of the frames between. Without a
+        position the run's display is given up: from then on its log is trimmed as it stands.
+        """
+        new = snapshots or {}
+        reply = await self._call(
+            CHECKPOINT,
+            keys,
+            epoch,
+            covered,
+            "none" if position is None else position,
+            folded,
+            log_bytes,
+            new.get("full", b""),
+            new.get("chat", b""),
+        )
+        word: str = reply[0].decode()
+        return word
+
     async def abandon(self, keys: RunKeys, *, token: str, kept_ms: int, epoch: str = "") -> str:
         """End a run without a terminal item; return abandoned, live, ended, fenced or gone."""
         reply = await self._call(ABANDON, keys, token, kept_ms, epoch)
@@ -426,10 +495,9 @@ def inline(fields: Mapping[bytes, bytes]) -> Fetched | None:
 def _committed(reply: Reply) -> Committed:
     if reply[0] != b"ok":
         return Committed(reply[0].decode())
-    _, position, left, status, views, *items = reply
-    return Committed(
-        "ok", position, left, status.decode(), tuple(view for view in VIEWS if view.encode() in views.split()), items
-    )
+    _, position, left, status, views, due, *items = reply
+    told = tuple(view for view in VIEWS if view.encode() in views.split())
+    return Committed("ok", position, left, status.decode(), told, due, items)
 
 
 def _commit_arguments(call: CommitCall, limits: CommitLimits) -> list[Argument]:

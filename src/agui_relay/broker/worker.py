@@ -16,6 +16,7 @@ from faststream.redis import StreamSub
 from faststream.redis.message import RedisBatchStreamMessage
 from redis.exceptions import RedisError, ResponseError
 
+from agui_relay.broker.checkpoints import Checkpoints
 from agui_relay.broker.cluster import ask_all, server_time
 from agui_relay.broker.drain import ItemProcessor
 from agui_relay.broker.faults import is_transient
@@ -149,7 +150,8 @@ class Worker:
     @asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:
         async with self._relay:
-            self._rounds = Rounds(self._relay.scripts, self._settings, self._processor)
+            checkpoints = Checkpoints(self._relay.scripts, self._settings)
+            self._rounds = Rounds(self._relay.scripts, self._settings, self._processor, checkpoints)
             for keys in self._partitions:
                 await self._ensure_group(keys)
                 self.contact.answered(self._part(keys))
@@ -166,6 +168,7 @@ class Worker:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 if self._broker is not None:
                     await self._broker.end_reading()
+                await checkpoints.close()
                 await self._forget()
 
     async def _start(self) -> None:

@@ -1,0 +1,263 @@
+"""What goes into a run's display checkpoint, and when a worker makes the next one.
+
+The frames behind the last checkpoint are folded in a thread, beside the worker's batches and one run at a time. The
+frames stay until the next checkpoint is stored, which is one atomic step with the trimming behind it. Only a run whose
+frames come faster than they are folded waits for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from agui_relay.broker.announcement import VIEWS, View, is_hidden
+from agui_relay.broker.faults import is_transient
+from agui_relay.broker.keys import RunKeys
+from agui_relay.broker.scripts import Scripts, Uncovered
+from agui_relay.broker.settings import RelaySettings
+from agui_relay.display import DisplayFold, DisplaySnapshot
+from agui_relay.display.continuation import VERSION
+
+_log = logging.getLogger("agui_relay.worker")
+
+_READ_BYTES: Final = 1024 * 1024
+_MOST_ROWS: Final = 4096
+_ASIDE: Final = 60.0
+"""Seconds until a run whose checkpoint this worker cannot make is looked at again."""
+_MOST_ASIDE: Final = 4096
+
+
+type _Entry = tuple[bytes, Mapping[bytes, bytes]]
+
+
+class CheckpointError(ValueError):
+    """The display of a run cannot be folded from what is stored."""
+
+
+class NewerCheckpointError(CheckpointError):
+    """The stored checkpoint was written by a newer release."""
+
+
+class FoldedViews:
+    """A run's display at one position, for each view (no I/O): a stored checkpoint, and the frames behind it."""
+
+    def __init__(self, run_id: str, position: int = 0, stored: Mapping[View, bytes] | None = None) -> None:
+        """Begin with what is stored for a position; position 0 is the empty display.
+
+        Raises:
+            NewerCheckpointError: it was written by a newer release.
+            CheckpointError: it is missing, or none of ours.
+
+        """
+        self.position = position
+        self.folded = 0
+        """Bytes of the frames that were added."""
+        self._folds = {view: _restored((stored or {}).get(view), run_id, position) for view in VIEWS}
+
+    def add(self, entries: Sequence[_Entry]) -> None:
+        """Fold the next entries of the run's log.
+
+        Raises:
+            CheckpointError: they do not go on where this stands, or one is no frame.
+            DisplayError: the frame of one is no AG-UI event.
+
+        """
+        frames: dict[View, list[bytes]] = {view: [] for view in VIEWS}
+        for number, (entry_id, fields) in enumerate(entries, self.position + 1):
+            if entry_id != b"%d-0" % number:
+                raise CheckpointError(f"expected the frame {number} in the log, got {entry_id.decode()}")
+            try:
+                frame, meta = fields[b"frame"], fields[b"meta"]
+                for view, shown in frames.items():
+                    if not is_hidden(view, meta):
+                        shown.append(frame)
+            except (LookupError, ValueError):
+                raise CheckpointError(f"expected frame and meta at {number} in the log, got {list(fields)}") from None
+            self.folded += len(frame)
+        for view, shown in frames.items():
+            self._folds[view].fold_frames(shown)
+        self.position += len(entries)
+
+    def export(self) -> dict[View, bytes]:
+        """Return the snapshot of each view as JSON."""
+        return {view: fold.export().model_dump_json().encode() for view, fold in self._folds.items()}
+
+
+class Checkpoints:
+    """Makes the display checkpoints of the runs that a worker is told of."""
+
+    def __init__(self, scripts: Scripts, settings: RelaySettings) -> None:
+        self._scripts = scripts
+        self._settings = settings
+        # Threads of Python have one processor between them: more at a time would only hold up the batches longer.
+        self._turn = asyncio.Lock()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        # Told of while one is in the making.
+        self._again: set[str] = set()
+        self._aside: dict[str, float] = {}
+        self._closed = False
+        self.lagging: set[str] = set()
+        """Runs that should wait for their next checkpoint; each has one in the making."""
+        self.made = 0
+        """Checkpoints stored so far."""
+
+    def due(self, keys: RunKeys, epoch: str, *, lags: bool = False) -> None:
+        """Let a run have its next checkpoint; `lags` tells that its frames come faster than they are folded."""
+        run_id = keys.run_id
+        if self._closed or self._aside.get(run_id, 0.0) > time.monotonic():
+            return
+        if lags:
+            self.lagging.add(run_id)
+        if run_id in self._tasks:
+            self._again.add(run_id)
+        else:
+            self._tasks[run_id] = asyncio.create_task(self._keep_up(keys, epoch), name=f"checkpoint of {run_id}")
+
+    async def wait(self, run_ids: Iterable[str]) -> None:
+        """Return once one of these runs does not lag."""
+        tasks = [self._tasks[run_id] for run_id in run_ids if run_id in self.lagging]
+        if tasks:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    async def close(self) -> None:
+        """Drop what is in work; another commit tells a worker of it. A thread ends with the frames it has in hand."""
+        self._closed = True
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # One that had not begun took no leave.
+        self._tasks.clear()
+        self.lagging.clear()
+
+    async def _keep_up(self, keys: RunKeys, epoch: str) -> None:
+        run_id = keys.run_id
+        try:
+            while True:
+                async with self._turn:
+                    self._again.discard(run_id)
+                    goes_on = await self._make(keys, epoch)
+                if not goes_on and run_id not in self._again:
+                    return
+        except Exception as error:
+            # Of what passes by itself the next commit tells again.
+            if not is_transient(error):
+                self._set_aside(keys, f"{type(error).__name__}: {error}")
+        finally:
+            self._again.discard(run_id)
+            self.lagging.discard(run_id)
+            self._tasks.pop(run_id, None)
+
+    async def _make(self, keys: RunKeys, epoch: str) -> bool:
+        """Make one checkpoint if it is due; return whether the next may be."""
+        settings, scripts = self._settings, self._scripts
+        due = await scripts.uncovered(
+            keys, epoch=epoch, log_bytes=settings.frame_log_bytes, tail_bytes=settings.display_tail_bytes
+        )
+        if due.word != "due":
+            return False
+        try:
+            views = await _fold(FoldedViews, keys.run_id, due.covered, due.stored)
+            while views.position < due.head:
+                await _fold(views.add, await self._read_on(keys, views, due))
+            snapshots = await _fold(views.export)
+            size = sum(map(len, snapshots.values()))
+            if size > settings.display_bytes:
+                raise CheckpointError(f"it has {size} bytes, at most {settings.display_bytes} are kept")
+        except NewerCheckpointError as error:
+            if due.log <= 2 * settings.frame_log_bytes:
+                self._set_aside(keys, str(error))
+                return False
+            await self._give_up(keys, epoch, due, f"{error}, and the log has {due.log} bytes")
+            return False
+        except CheckpointError as error:
+            await self._give_up(keys, epoch, due, str(error))
+            return False
+        word = await scripts.checkpoint(
+            keys,
+            epoch=epoch,
+            covered=due.covered,
+            position=views.position,
+            folded=views.folded,
+            log_bytes=settings.frame_log_bytes,
+            snapshots=snapshots,
+        )
+        self.made += word == "ok"
+        return word == "ok"
+
+    async def _read_on(self, keys: RunKeys, views: FoldedViews, due: Uncovered) -> Sequence[_Entry]:
+        rows, size = due.head - views.position, max(1, due.tail - views.folded)
+        entries: Sequence[_Entry] = await self._scripts.read_frames(
+            keys,
+            first=views.position + 1,
+            last=due.head,
+            most=max(1, min(_MOST_ROWS, rows * _READ_BYTES // size)),
+        )
+        if not entries:
+            raise CheckpointError(f"the frames from {views.position + 1} to {due.head} are not in the log")
+        return entries
+
+    async def _give_up(self, keys: RunKeys, epoch: str, due: Uncovered, reason: str) -> None:
+        """Keep the log of a run without a display bounded, unless another worker has gone on with it meanwhile."""
+        word = await self._scripts.checkpoint(
+            keys, epoch=epoch, covered=due.covered, log_bytes=self._settings.frame_log_bytes
+        )
+        if word == "ok":
+            _log.error("run %r has no display checkpoint any more: %s", keys.run_id, reason)
+
+    def _set_aside(self, keys: RunKeys, reason: str) -> None:
+        now = time.monotonic()
+        if keys.run_id not in self._aside:
+            _log.warning("the display checkpoint of run %r is left to another worker: %s", keys.run_id, reason)
+            if len(self._aside) >= _MOST_ASIDE:
+                del self._aside[next(iter(self._aside))]
+        self._aside[keys.run_id] = now + _ASIDE
+
+
+async def _fold[**ParametersT, ResultT](
+    work: Callable[ParametersT, ResultT], *arguments: ParametersT.args, **options: ParametersT.kwargs
+) -> ResultT:
+    """Call something in a thread; whatever it raises about what is stored is a CheckpointError."""
+
+    def attempt() -> ResultT:
+        try:
+            return work(*arguments, **options)
+        except (CheckpointError, MemoryError):
+            raise
+        except Exception as error:
+            raise CheckpointError(f"{type(error).__name__}: {error}") from error
+
+    return await asyncio.to_thread(attempt)
+
+
+class _Continuation(msgspec.Struct):
+    version: int = 0
+
+
+class _Snapshot(msgspec.Struct):
+    continuation: _Continuation
+
+
+_decode_snapshot = msgspec.json.Decoder(_Snapshot).decode
+
+
+def _restored(data: bytes | None, run_id: str, position: int) -> DisplayFold:
+    if position == 0:
+        return DisplayFold(run_id)
+    if data is None:
+        raise CheckpointError(f"the checkpoint at {position} is not stored")
+    try:
+        return DisplayFold.restore(DisplaySnapshot.read(data))
+    except ValueError as error:
+        try:
+            version = _decode_snapshot(data).continuation.version
+        except msgspec.MsgspecError:
+            version = 0
+        if version > VERSION:
+            raise NewerCheckpointError(f"it has version {version}, this release reads up to {VERSION}") from None
+        raise CheckpointError(f"the checkpoint at {position} cannot be read: {error}") from error
