@@ -87,8 +87,8 @@ async def beside_reference(
 
 
 async def text(count: int, deltas: int, session: Session) -> list[Case]:
-    """Measure text messages, as events and as frames."""
-    events = messages(count, session.size(deltas, 10))
+    """Measure text messages, as events and, one long one, as frames."""
+    events = messages(count, deltas)
     # The reference takes longer with each delta of a message; half a minute at 100,000.
     theirs = events[:10_000]
     what = f"{deltas:,} deltas in a message" if count == 1 else f"{count:,} messages of {deltas} deltas"
@@ -103,7 +103,7 @@ async def text(count: int, deltas: int, session: Session) -> list[Case]:
             at_least(8),
         )
     ]
-    if deltas == 10_000:
+    if count == 1:
         encoded = [msgspec.json.encode(event) for event in events]
         rows.append(
             await beside_reference(
@@ -146,15 +146,15 @@ async def of_run(run: Run, session: Session) -> list[Case]:
     return rows
 
 
-async def flat(name: str, small: tuple[int, int], large: tuple[int, int], session: Session) -> list[Case]:
-    """Measure ours beside ours, with more messages or longer ones."""
+async def flat(what: str, small: tuple[int, int], large: tuple[int, int], session: Session) -> list[Case]:
+    """Measure ours beside ours, with more messages or longer ones; each size is of messages and of deltas in one."""
     small_events, large_events = messages(*small), messages(*large)
     return [
         await session.compare(
-            name,
+            f"{max(large):,} {what}",
             timed(partial(fold, DisplayFold, "run-1", large_events), at_least=session.at_least),
             timed(partial(fold, DisplayFold, "run-1", small_events), at_least=session.at_least),
-            peer_name="ours, small",
+            peer_name=f"ours, {max(small):,}",
             unit="µs an event",
             goal=FLAT,
             value=lambda sample: sample.cost,
@@ -164,13 +164,12 @@ async def flat(name: str, small: tuple[int, int], large: tuple[int, int], sessio
 
 def steps(session: Session) -> list[Step]:
     """Return the cases beside the reference, then those of growth."""
-    many = session.size(10_000, 20)
-    long = session.size(100_000, 200)
+    size = session.size
     return [
-        Step("text, 1,000 deltas", partial(text, 1, 1_000)),
-        Step("text, 10,000 deltas", partial(text, 1, 10_000)),
-        Step("text, many messages", partial(text, session.size(1_000, 10), 10)),
-        *(Step(run.name, partial(of_run, run)) for run in runs(session, session.size(2_000, 50))),
-        Step("long messages", partial(flat, "a message of 100,000 deltas beside 1,000", (1, 1_000), (1, long))),
-        Step("many items", partial(flat, "10,000 items beside 10", (10, 10), (many, 10))),
+        Step("a message", partial(text, 1, size(1_000, 50))),
+        Step("a long message", partial(text, 1, size(10_000, 100))),
+        Step("many messages", partial(text, size(1_000, 10), 10)),
+        *(Step(run.name, partial(of_run, run)) for run in runs(session, size(2_000, 50))),
+        Step("longer messages", partial(flat, "deltas in a message", (1, size(1_000, 50)), (1, size(100_000, 500)))),
+        Step("more items", partial(flat, "items of 10 deltas", (10, 10), (size(10_000, 50), 10))),
     ]

@@ -92,17 +92,20 @@ def steps(session: Session) -> list[Step]:
 
 async def compaction(session: Session) -> list[Case]:
     """Measure the compaction of a whole run."""
-    return await beside_theirs(session, f"compact replay of {EVENTS:,} events", compact)
+    events = session.size(EVENTS, 1_000)
+    return await beside_theirs(session, f"compact replay of {events:,} events", compact, events)
 
 
 async def looked_at(session: Session) -> list[Case]:
     """Measure a buffer that is looked at."""
-    return await beside_theirs(session, "replay buffer, a snapshot every 1 %", watched)
+    return await beside_theirs(session, "replay buffer, a snapshot every 1 %", watched, session.size(EVENTS, 1_000))
 
 
-async def beside_theirs(session: Session, name: str, function: Callable[[Any, list[Event]], int]) -> list[Case]:
-    """Measure a function of either replay."""
-    events = stored_events(session.size(EVENTS, 1_000))
+async def beside_theirs(
+    session: Session, name: str, function: Callable[[Any, list[Event]], int], count: int
+) -> list[Case]:
+    """Measure a function of either replay, on so many events."""
+    events = stored_events(count)
     missing = YA_AGENT.missing
     peer = None
     if not missing:

@@ -57,10 +57,15 @@ def table(cases: Cases, machine: Mapping[str, Any]) -> Table:
     return shown
 
 
-def verdict(cases: Cases) -> list[str]:
-    """Return the notes of cases, and lines that say which goals hold, are missed or could not be judged."""
+def verdict(cases: Cases, *, quick: bool) -> list[str]:
+    """Return the notes of cases, and lines that say which goals are missed and what could not be measured.
+
+    After a `quick` run nothing is said of goals.
+    """
     rows = [(f"{suite}: {case.name}", case) for suite, some in cases.items() for case in some]
     lines = [f"{name}: {case.note}" for name, case in rows if case.note]
+    if quick:
+        return [*lines, "So little data says that it runs, not how fast.", *_missing(cases)]
     judged = [case.holds for _, case in rows if case.holds is not None]
     lines.append(f"{judged.count(True)} of {len(judged)} goals hold.")
     lines += [
@@ -68,8 +73,11 @@ def verdict(cases: Cases) -> list[str]:
         for name, case in rows
         if case.goal is not None and case.ratio is not None and not case.holds
     ]
-    lines += sorted({f"not measured: {case.missing}" for _, case in rows if case.missing})
-    return lines
+    return lines + _missing(cases)
+
+
+def _missing(cases: Cases) -> list[str]:
+    return sorted({f"not measured: {case.missing}" for rows in cases.values() for case in rows if case.missing})
 
 
 def _cells(case: Case) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ def bench(
     console = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
     machine["server"] = session.server
     console.print(report.table(cases, machine))
-    for line in report.verdict(cases):
+    for line in report.verdict(cases, quick=quick):
         console.print(line, markup=False, highlight=False)
     if json_file is not None:
         document = report.document(cases, began=began, machine=machine, rounds=session.rounds, quick=quick)
