@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 )
 from redis.asyncio import Redis
 
+from agui_relay.broker.announcement import View
 from agui_relay.broker.keys import GROUP, RunKeys
 from agui_relay.broker.scripts import (
     AppendItem,
@@ -29,13 +30,14 @@ from agui_relay.broker.scripts import (
     Fetched,
     Frame,
     Scripts,
+    Uncovered,
     ensure_group,
     inline,
 )
 
 EXAMPLES = int(os.environ.get("AGUI_RELAY_EXAMPLES", "60"))
 LEASE, KEPT = 30_000, 86_400_000
-LIMITS = CommitLimits(kept_ms=1000_000, fanout_bytes=1 << 20, log_bytes=200, item_bytes=20)
+LIMITS = CommitLimits(kept_ms=1000_000, fanout_bytes=1 << 20, log_bytes=200, item_bytes=20, tail_bytes=60)
 WORKERS = ("one", "two")
 
 
@@ -53,6 +55,14 @@ class Work:
     entry: bytes
     fetched: Fetched | None = None
     claimed: bool = False
+
+
+@dataclass
+class Folding:
+    """What a worker makes a checkpoint of."""
+
+    epoch: str
+    uncovered: Uncovered
 
 
 class Runs(RuleBasedStateMachine):
@@ -73,6 +83,9 @@ class Runs(RuleBasedStateMachine):
         self.work: dict[str, list[Work]] = {worker: [] for worker in WORKERS}
         self.last_batch: list[AppendItem] = []
         self.left_behind: set[bytes] = set()
+        self.foldings: list[Folding] = []
+        # The position of the checkpoint, 0 before the first, None once it was given up.
+        self.covered: int | None = 0
 
     def do[T](self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(coroutine)
@@ -89,7 +102,7 @@ class Runs(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.life += 1
-        self.items, self.sequence, self.ended, self.last_batch = [], 0, False, []
+        self.items, self.sequence, self.ended, self.last_batch, self.covered = [], 0, False, [], 0
         opened = self.do(
             self.scripts.open(
                 self.keys, token=f"t{self.life}", epoch=f"e{self.life}", thread_id="t", lease_ms=LEASE, kept_ms=KEPT
@@ -263,6 +276,92 @@ class Runs(RuleBasedStateMachine):
         assert self.do(self.client.xlen(self.keys.ready)) == 0
         assert self.do(self.client.xpending(self.keys.ready, GROUP))["pending"] == 0
 
+    @rule()
+    def begin_checkpoint(self) -> None:
+        if (folding := self.uncovered()) is not None:
+            self.foldings.append(folding)
+
+    @rule()
+    def checkpoint_at_once(self) -> None:
+        """What a worker does when it is told that one is due; then there is none due any more."""
+        if (folding := self.uncovered()) is not None:
+            self.store(folding)
+            assert self.uncovered() is None
+
+    @precondition(lambda self: self.foldings)
+    @rule(data=st.data())
+    def end_checkpoint(self, data: st.DataObject) -> None:
+        """The run went on meanwhile; perhaps another worker was faster, or it is the run's next life."""
+        folding = data.draw(st.sampled_from(self.foldings))
+        self.foldings.remove(folding)
+        self.store(folding)
+
+    @precondition(lambda self: self.foldings)
+    @rule(data=st.data())
+    def give_up_checkpoint(self, data: st.DataObject) -> None:
+        """The frames cannot be folded; that counts only if nobody else could."""
+        folding = data.draw(st.sampled_from(self.foldings))
+        self.foldings.remove(folding)
+        is_current = self.is_current(folding)
+        word = self.do(
+            self.scripts.checkpoint(
+                self.keys, epoch=folding.epoch, covered=folding.uncovered.covered, log_bytes=LIMITS.log_bytes
+            )
+        )
+        assert word == ("ok" if is_current else "stale")
+        if is_current:
+            self.covered = None
+
+    @precondition(lambda self: self.foldings)
+    @rule(data=st.data())
+    def checkpoint_of_frames_that_are_lost(self, data: st.DataObject) -> None:
+        """A failover took them back: nothing may be covered that is not there."""
+        folding = data.draw(st.sampled_from(self.foldings))
+        lost = folding.uncovered._replace(head=len(self.frames()) + 1)
+        assert self.write(Folding(folding.epoch, lost)) == "stale"
+
+    def uncovered(self) -> Folding | None:
+        epoch = f"e{self.life}"
+        uncovered = self.do(
+            self.scripts.uncovered(self.keys, epoch=epoch, log_bytes=LIMITS.log_bytes, tail_bytes=LIMITS.tail_bytes)
+        )
+        if uncovered.word == "well":
+            return None
+        assert (uncovered.word, uncovered.covered, uncovered.head) == ("due", self.covered, len(self.frames()))
+        assert uncovered.stored == (self.snapshots(uncovered.covered) if uncovered.covered else {})
+        return Folding(epoch, uncovered)
+
+    def is_current(self, folding: Folding) -> bool:
+        return folding.epoch == f"e{self.life}" and folding.uncovered.covered == self.covered
+
+    def store(self, folding: Folding) -> None:
+        is_current = self.is_current(folding)
+        assert self.write(folding) == ("ok" if is_current else "stale")
+        if is_current:
+            self.covered = folding.uncovered.head
+
+    def write(self, folding: Folding) -> str:
+        return self.do(
+            self.scripts.checkpoint(
+                self.keys,
+                epoch=folding.epoch,
+                covered=folding.uncovered.covered,
+                log_bytes=LIMITS.log_bytes,
+                position=folding.uncovered.head,
+                folded=folding.uncovered.tail,
+                snapshots=self.snapshots(folding.uncovered.head),
+            )
+        )
+
+    @staticmethod
+    def snapshots(position: int) -> dict[View, bytes]:
+        return {"full": b"all up to %d" % position, "chat": b"chat up to %d" % position}
+
+    def frames(self) -> list[Frame]:
+        """All frames of the run so far."""
+        cursor = int(self.do(self.client.hget(self.keys.state, "cursor")))
+        return [frame for item in self.items[:cursor] for frame in frames_of(item)]
+
     def drop(self, work: Work) -> None:
         for works in self.work.values():
             if work in works:
@@ -337,8 +436,25 @@ class Runs(RuleBasedStateMachine):
         assert not rows or rows[0][1][b"meta"][0] & 1
         size = sum(len(row[b"frame"]) for _, row in rows)
         assert size == int(state.get("log", 0))
-        assert size <= LIMITS.log_bytes
         assert gone == 0 or size > LIMITS.log_bytes // 2
+
+        # Only what the checkpoint covers is gone, and of that everything while the log is above its bound.
+        stored = await self.client.hgetall(self.keys.display)
+        if self.covered is None:
+            assert state["covered"] == b"none"
+            assert stored == {}
+            assert size <= LIMITS.log_bytes
+        else:
+            assert int(state.get("covered", 0)) == self.covered <= position
+            assert gone <= self.covered
+            assert size <= LIMITS.log_bytes or gone == self.covered
+            assert int(state.get("tail", 0)) == sum(len(data) for data, _ in frames[self.covered :])
+            if self.covered:
+                snapshots = {view.encode(): data for view, data in self.snapshots(self.covered).items()}
+                assert stored == {b"position": b"%d" % self.covered, **snapshots}
+                assert int(state["shown"]) == sum(map(len, snapshots.values()))
+            else:
+                assert stored == {}
 
         # Unread items never go.
         kept = await self.client.xrange(self.keys.items)
