@@ -131,6 +131,16 @@ class _Kind(Struct, frozen=True, gc=False):
     event_kind: str
 
 
+def _plain_number(text: str) -> float:
+    """Read a number that msgspec writes as Python does."""
+    number = float(text)
+    if number and not 1e-4 <= abs(number) < 1e16:
+        raise ValueError("Python writes this number with an exponent")
+    return number
+
+
+_read_plain = msgspec.json.Decoder(float_hook=_plain_number).decode
+_write_sorted = msgspec.json.Encoder(order="sorted").encode
 _native = msgspec.json.Decoder(NativeEvent).decode
 _kind = msgspec.json.Decoder(_Kind).decode
 _strings = msgspec.json.Decoder(str).decode
@@ -197,6 +207,10 @@ def json_text(encoded: bytes) -> str:
         ItemError: the JSON cannot be read.
 
     """
+    try:
+        return _write_sorted(_read_plain(encoded)).decode()
+    except (msgspec.MsgspecError, RecursionError):
+        pass  # The long way reads it, or says what is wrong.
     try:
         return dump_text(from_json(encoded))
     except ValueError as error:
