@@ -594,3 +594,41 @@ def test_growing_text_is_not_joined_before_somebody_asks() -> None:
     assert fold.fold([content("y")])[0].item is fold.fold([content("z")])[0].item
     assert only(fold).content["text"] == "x" * 1000 + "yz"
     assert len(pieces) == 1
+
+
+@pytest.mark.parametrize("about", [{}, {"subagentRunId": "child"}, {"subagentRunId": ""}, {"subagentRunId": None}])
+@pytest.mark.parametrize("more", [{}, {"metadata": {"by": ["me"]}}, {"responseGroup": "g"}, {"rawEvent": 1}])
+@pytest.mark.parametrize("at", [{"timestamp": 1}, {"timestamp": 1.5}, {"timestamp": -1}, {"timestamp": 10**18}])
+def test_frames_say_what_the_events_say(about: dict[str, Any], more: dict[str, Any], at: dict[str, Any]) -> None:
+    rest = {**at, **about, **more}
+    events: list[dict[str, Any]] = [
+        {"type": "CUSTOM", "name": "a", "value": {"b": [1, 2]}, **rest},
+        {"type": "CUSTOM", "name": "a.b", "value": "é", **rest},
+        {"type": "CUSTOM", "name": "without a value", **rest},
+    ]
+    for kind, key, field in (("TEXT_MESSAGE", "messageId", "CONTENT"), ("REASONING_MESSAGE", "messageId", "CONTENT")):
+        own = {key: kind, **rest}
+        events.append({"type": f"{kind}_START", "role": "assistant", **own})
+        events += [{"type": f"{kind}_{field}", "delta": delta, **own} for delta in ("one ", "", "zwölf")]
+        # Another one comes between.
+        events.append({"type": f"{kind}_{field}", "delta": "other", **own, key: "other"})
+        events += [{"type": f"{kind}_{field}", "delta": "more", **own}, {"type": f"{kind}_END", **own}]
+        events.append({"type": f"{kind}_{field}", "delta": "late", **own})
+    own = {"toolCallId": "call", **rest}
+    events += [
+        {"type": "TOOL_CALL_START", "toolCallName": "search", **own},
+        {"type": "TOOL_CALL_START", "toolCallName": "find", "parentMessageId": "m", **own},
+        *({"type": "TOOL_CALL_ARGS", "delta": delta, **own} for delta in ("{", "}")),
+        {"type": "TOOL_CALL_END", **own},
+        {"type": "TOOL_CALL_RESULT", "messageId": "r", "content": "done", "role": "tool", **own},
+        {"type": "TOOL_CALL_RESULT", "messageId": "r", "content": [{"type": "text", "text": "t"}], **own},
+    ]
+    one_by_one, at_once = DisplayFold("run"), DisplayFold("run")
+    for event in events:
+        one_by_one.fold([event])
+    at_once.fold_frames(json.dumps(event).encode() for event in events)
+    expected, got = json.loads(one_by_one.export().model_dump_json()), json.loads(at_once.export().model_dump_json())
+    assert got == expected
+    assert [list(item["content"]) for item in got["items"]] == [list(item["content"]) for item in expected["items"]]
+    assert at_once.changed == one_by_one.changed
+    assert at_once.take_changes() == one_by_one.take_changes()

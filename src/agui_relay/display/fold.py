@@ -6,20 +6,19 @@ A batch is read before anything is changed, so that a refused one leaves no trac
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
+from msgspec import UNSET
 
 from agui_relay.display.changes import AppendChange, Change, SetChange
 from agui_relay.display.continuation import DisplayContinuation, DisplaySnapshot, StreamedArguments
 from agui_relay.display.folding import ROOT, Folding, Held
-from agui_relay.display.items import DisplayError, Item, ItemRef, Observed, StreamPosition
+from agui_relay.display.frames import EVENT_TYPES, Custom, Growth, Own, read_frame
+from agui_relay.display.items import Item, ItemRef, Observed, StreamPosition
 from agui_relay.display.memory import MemorySource
-from agui_relay.display.reading import GROWTHS, PART_DELTA, Message, Step
+from agui_relay.display.reading import GROWTHS, LAST_TIME, PART_DELTA, TURNS, Message, Step
 from agui_relay.display.records import Mark, Record, observed, reference, stream_id
 from agui_relay.display.source import Processor, Source, failed_call
-from agui_relay.display.values import Json, Streamed, clean, frozen, size, thawed
+from agui_relay.display.values import Json, Streamed, Text, Value, clean, frozen, size, thawed
 from agui_relay.framing.fragments import CustomEventAssembler
-
-_decode = msgspec.json.Decoder().decode
 
 
 class DisplayFold(Folding):
@@ -129,15 +128,13 @@ class DisplayFold(Folding):
 
         """
         failed = failed_call(source) if source is not None and events else None
-        if failed is None and len(events) == 1 and (alone := self._fold_growth(events[0])) is not None:
-            return [alone]
-        if len(events) == 1:
-            step = self._read(events[0])
-            seen = [self._fold_step(events[0], step)]
-        else:
-            steps = [self._read(payload) for payload in events]
-            seen = list(map(self._fold_step, events, steps))
-            step = steps[-1] if steps else None
+        if failed is None and len(events) == 1:
+            payload = events[0]
+            alone = self._fold_growth(payload) or self._fold_turn(payload)
+            return [self._fold_step(payload, self._read(payload)) if alone is None else alone]
+        steps = [self._read(payload) for payload in events]
+        seen = list(map(self._fold_step, events, steps))
+        step = steps[-1] if steps else None
         if failed is not None and step is not None and (record := self._fail(step, *failed)) is not None:
             seen[-1] = observed(self.sequence, events[-1], reference(record))
         return seen
@@ -200,16 +197,55 @@ class DisplayFold(Folding):
         self.changed.add(record.id)
         return observed(sequence, payload, record.ref or reference(record))
 
+    def _fold_turn(self, payload: dict[str, Any]) -> Observed | None:
+        """Fold the usual start or end of something that the run itself says; else None, and nothing is changed."""
+        if type(payload) is not dict:
+            return None
+        event_type, at = payload.get("type"), payload.get("timestamp")
+        if type(event_type) is not str:
+            return None
+        means = TURNS.get(event_type)
+        if means is None or type(at) is not int or not 0 <= at <= LAST_TIME:
+            return None
+        kind, id_field, names = means
+        own_id = payload.get(id_field)
+        if type(own_id) is not str or not own_id.isascii():
+            return None
+        copied: dict[str, Value] | None = None
+        if names:
+            said = payload.get(names[1])
+            if len(payload) != 4 or type(said) is not str or not said.isascii():
+                return None
+            copied = {id_field: own_id, names[1]: said}
+        elif len(payload) != 3:
+            return None
+        self.sequence = sequence = self.sequence + 1
+        record = self._turn(event_type, kind, own_id, None, at, id_field, own_id, copied, None)
+        item = reference(record)
+        if event_type == "TEXT_MESSAGE_END":
+            item = _with_sources(item, record)
+        return observed(sequence, payload, item)
+
     def _fold_delta(self, payload: dict[str, Any]) -> Observed | None:
         """Fold a delta of the arguments that were last folded; else None, and nothing is changed."""
+        if payload["type"] != "CUSTOM":
+            return None
+        self.sequence = sequence = self.sequence + 1
+        record = self._fold_arguments(payload.get("value"), payload.get("subagentRunId"))
+        if record is None:
+            self.sequence = sequence - 1
+            return None
+        return observed(sequence, payload, record.ref or reference(record))
+
+    def _fold_arguments(self, value: Any, child: Any) -> Record | None:
+        """Lengthen the arguments that were last folded, if this is more of them."""
         held = self._held
-        if held is None or held.sequence != self.sequence or payload["type"] != "CUSTOM":
+        if held is None or held.sequence != self.sequence - 1:
             return None
         record = self._records.by_id.get(held.key)
         thread_id, run_id, shared = held.stream
         shared_delta = shared["delta"]
         try:
-            value = payload["value"]
             event = value["event"]
             delta = event["delta"]
             text = delta["args_delta"]
@@ -223,11 +259,9 @@ class DisplayFold(Folding):
                 return None
         except (LookupError, TypeError):
             return None
-        if record is None or payload.get("subagentRunId") != record.content.get("subagentRunId"):
+        if record is None or child != record.content.get("subagentRunId"):
             return None
-        self.sequence = sequence = self.sequence + 1
-        self._continue(held, record, text if text.isascii() else clean(text))
-        return observed(sequence, payload, record.ref or reference(record))
+        return self._continue(held, record, text if text.isascii() else clean(text))
 
     def fold_frames(self, frames: Iterable[bytes]) -> None:
         """Fold encoded frames, all or none, for who needs the display only: a worker that makes a checkpoint.
@@ -236,15 +270,60 @@ class DisplayFold(Folding):
             DisplayError: something is no AG-UI event. Nothing has changed.
 
         """
-        try:
-            payloads = [_decode(frame) for frame in frames]
-        except msgspec.MsgspecError as error:
-            raise DisplayError(f"expected the JSON of an event: {error}") from error
-        steps = [self._read(payload, trusted=True) for payload in payloads]
-        for step in steps:
-            self.sequence += 1
+        reader, limit = self._reader, self._limit
+        before: Growth | None = None
+        record: Record | None = None
+        held: Text | None = None
+        for event in [read_frame(frame, reader) for frame in frames]:
+            self.sequence = sequence = self.sequence + 1
+            if not isinstance(event, Growth):
+                before = None
+                self._fold_read(event)
+                continue
+            if (
+                before is not None
+                and held is not None
+                and record is not None
+                and event.id == before.id
+                and type(event) is type(before)
+                and event.child == before.child
+            ):
+                # It goes on where the one before did: there is nothing to look up, or to note.
+                grown = held.length + len(event.delta)
+                if grown <= limit:
+                    held.pieces.append(event.delta)
+                    held.length = grown
+                    record.last = sequence
+                    continue
+            record = self._fold_growing(event)
+            before, held = event, record.growing
+
+    def _fold_growing(self, event: Growth) -> Record:
+        child = event.child
+        if child is UNSET:
+            record = self._grow(event.kind, event.id, None, event.grows, event.delta)
+        else:
+            record = self._grow(event.kind, f"{child}:{event.id}", child, event.grows, event.delta)
+        return self._message_change(event.step(EVENT_TYPES[type(event)])) if record is None else record
+
+    def _fold_read(self, event: Own | Custom | Step | None) -> None:
+        """Fold what was read from a frame."""
+        if isinstance(event, Own):
+            child = None if event.child is UNSET else event.child
+            key = event.id if child is None else f"{child}:{event.id}"
+            copied, value = event.says()
+            event_type = EVENT_TYPES[type(event)]
+            self._turn(event_type, event.kind, key, child, event.at, event.id_field, event.id, copied, value)
+        elif isinstance(event, Custom):
+            if event.name == PART_DELTA:
+                child = None if event.child is UNSET else event.child
+                if self._fold_arguments(event.value, child) is not None:
+                    return
+            step = event.step(self._reader)
             if step is not None:
                 self._apply(step)
+        elif event is not None:
+            self._apply(event)
 
     def export(self) -> DisplaySnapshot:
         """Return all items and the continuation, sharing nothing. What is open stays open, in both."""
@@ -315,7 +394,9 @@ class DisplayFold(Folding):
 
 
 def _with_sources(item: ItemRef, record: Record) -> ItemRef:
-    sources = thawed(record.content.get("memory_sources"))
+    if "memory_sources" not in record.content:
+        return item
+    sources = thawed(record.content["memory_sources"])
     if not isinstance(sources, list):
         return item
     return item.model_copy(update={"memory_sources": tuple(map(MemorySource.model_validate, sources))})

@@ -4,6 +4,7 @@ The work for a step depends neither on the length of what it continues nor on th
 pieces, and an `Item` is only made when somebody asks for it.
 """
 
+import hashlib
 from collections.abc import Sequence
 
 import msgspec
@@ -16,7 +17,6 @@ from agui_relay.display.items import (
     Item,
     ItemKind,
     ItemState,
-    item_id,
 )
 from agui_relay.display.memory import MemorySource
 from agui_relay.display.reading import (
@@ -88,6 +88,7 @@ class Folding:
         self._reader = Reader()
         self._read = self._reader.read
         self._held: Held | None = None
+        self._hashes: dict[ItemKind, hashlib._Hash] = {}
         self._whole = full_content or retain_content
         self._limit = _UNBOUNDED if self._whole else MAX_FIELD_CHARS
 
@@ -108,7 +109,7 @@ class Folding:
         assert isinstance(step, Lifecycle)
         if step.ends:
             self._interrupt_children()
-        return self._settle(self._observed(step.at), "completed", step.at, step.content)
+        return self._observe(step.at, step.content)
 
     def _message(self, step: Message) -> Record:
         if step.field is not None and step.copied is None:
@@ -157,33 +158,61 @@ class Folding:
         return held
 
     def _message_change(self, step: Message) -> Record:
+        if step.field is None:
+            return self._turn(
+                step.type, step.kind, step.key, step.child, step.at, step.id_field, step.id, step.copied, step.value
+            )
         record = self._named[step.kind].get(step.key) or self._open(step.kind, step.key, step.at)
-        content, copied, field = record.content, step.copied, step.field
+        content = record.content
+        self._describe(content, step.child, step.id_field, step.id, step.copied)
+        if record.text(step.field).append(step.text, self._limit):
+            content["truncated"] = True
+        return self._settle(record, record.state, step.at)
+
+    def _turn(
+        self,
+        event_type: str,
+        kind: ItemKind,
+        key: str,
+        child: str | None,
+        at: Time,
+        id_field: str,
+        own_id: str,
+        copied: dict[str, Value] | None,
+        value: Value,
+    ) -> Record:
+        """Fold an event that begins or ends something, or says its result."""
+        record = self._named[kind].get(key)
+        if record is None:
+            record = self._open(kind, key, at)
+        content, state = record.content, record.state
+        self._describe(content, child, id_field, own_id, copied)
+        if event_type in _ENDS:
+            state = "completed"
+            if event_type == "TOOL_CALL_RESULT":
+                self._result(content, value)
+            elif self.memory_sources and event_type == "TEXT_MESSAGE_END" and content.get("role") == "assistant":
+                sources = self.memory_sources.get(child or ROOT)
+                if sources is not None:
+                    content["memory_sources"] = frozen([source.model_dump(mode="json") for source in sources])
+        elif event_type == "TOOL_CALL_END":
+            content["arguments_complete"] = True
+        elif event_type == "REASONING_ENCRYPTED_VALUE":
+            content["encrypted_value"] = value
+        return self._settle(record, state, at)
+
+    def _describe(
+        self, content: dict[str, Value], child: str | None, id_field: str, own_id: str, copied: dict[str, Value] | None
+    ) -> None:
+        """Note what an event says of the item it is about."""
         if copied is not None:
             content.update(copied)
-        elif step.id_field not in content:
-            content[step.id_field] = step.id
-            if step.child is not None:
-                content["subagentRunId"] = step.child
-        scope = step.child or ROOT
-        self._group(content, scope)
-        if field is not None:
-            if record.text(field).append(step.text, self._limit):
-                content["truncated"] = True
-            return self._settle(record, record.state, step.at)
-        state = record.state
-        kind = step.type
-        if kind == "TEXT_MESSAGE_END" and content.get("role") == "assistant":
-            sources = self.memory_sources.get(scope)
-            if sources is not None:
-                content["memory_sources"] = frozen([source.model_dump(mode="json") for source in sources])
-        elif kind == "TOOL_CALL_END":
-            content["arguments_complete"] = True
-        elif kind == "REASONING_ENCRYPTED_VALUE":
-            content["encrypted_value"] = step.value
-        elif kind == "TOOL_CALL_RESULT":
-            self._result(content, step.value)
-        return self._settle(record, "completed" if kind in _ENDS else state, step.at)
+        elif id_field not in content:
+            content[id_field] = own_id
+            if child is not None:
+                content["subagentRunId"] = child
+        if self.response_groups:
+            self._group(content, child or ROOT)
 
     def _result(self, content: dict[str, Value], value: Value) -> None:
         if type(value) is not Json:
@@ -206,12 +235,12 @@ class Folding:
                 return self._continue(held, record, step.text)
         data = encoded(step.value, trusted=True) if step.data is None else step.data
         small = len(data) <= MAX_OBSERVATION_BYTES or self.retain_content
-        record = self._observed(step.at)
-        self._held = Held(record.id, step.stream, self.sequence, len(data))
         content: dict[str, Value] = {"name": PART_DELTA, "value": (Streamed.of(data) if small else None) or OMITTED}
         if step.about is not None:
             content.update(step.about)
-        return self._settle(record, "completed", step.at, content)
+        record = self._observe(step.at, content)
+        self._held = Held(record.id, step.stream, self.sequence, len(data))
+        return record
 
     def _continue(self, held: Held, record: Record, text: str) -> Record:
         """Lengthen the arguments of an observation."""
@@ -243,7 +272,7 @@ class Folding:
         if isinstance(whole, Delta):
             # It came in pieces: it neither continues an observation nor is it continued.
             value = frozen(whole.value, trusted=True)
-            whole = Observation(whole.at, whole.child, PART_DELTA, value, whole.about or {}, streamed=True)
+            whole = Observation(whole.at, whole.child, PART_DELTA, value, whole.about, streamed=True)
         return None if whole is None or isinstance(whole, Fragment) else self._apply(whole)
 
     def _observation(self, step: Observation) -> Record | None:
@@ -256,10 +285,14 @@ class Folding:
             _keep(self.memory_sources, scope, (*kept, *step.sources))
         if self.full_content and step.streamed:
             return None
-        shown = self.retain_content or (self.full_content and step.summary)
-        value = step.value if shown or size(step.value) <= MAX_OBSERVATION_BYTES else OMITTED
-        content: dict[str, Value] = {"name": step.name, "value": value, **step.about}
-        return self._settle(self._observed(step.at), "completed", step.at, content)
+        value = step.value
+        if (len(value.data) if type(value) is Json else size(value)) > MAX_OBSERVATION_BYTES:
+            shown = self.retain_content or (self.full_content and step.summary)
+            value = value if shown else OMITTED
+        content: dict[str, Value] = {"name": step.name, "value": value}
+        if step.about is not None:
+            content.update(step.about)
+        return self._observe(step.at, content)
 
     def _input(self, step: Input) -> Record:
         record = self._open("text_message", step.key, step.at)
@@ -311,25 +344,50 @@ class Folding:
     def _find(self, kind: ItemKind, key: str) -> Record | None:
         record = self._named[kind].get(key)
         if record is None:
-            record = self._records.by_id.get(item_id(self.run_id, kind, key))
+            record = self._records.by_id.get(self._name(kind, key))
         return record
 
     def _open(self, kind: ItemKind, key: str, at: Time) -> Record:
         """Return the record of an item that a source names; a new one, without content, when it was not there."""
         record = self._named[kind].get(key)
         if record is None:
-            own_id = item_id(self.run_id, kind, key)
-            record = self._records.by_id.get(own_id) or self._add(own_id, kind, at)
+            own_id = self._name(kind, key)
+            record = self._records.by_id.get(own_id)
+            if record is None:
+                record = self._add(own_id, kind, at)
             record.key = key
             self._named[kind][key] = record
         return record
 
-    def _observed(self, at: Time) -> Record:
-        key = item_id(self.run_id, "observation", f"{self.attempt}:{self.sequence}")
-        return self._records.by_id.get(key) or self._add(key, "observation", at)
+    def _observe(self, at: Time, content: dict[str, Value]) -> Record:
+        """Show an observation at the place of this event."""
+        sequence = self.sequence
+        key = self._name("observation", f"{self.attempt}:{sequence}")
+        record = self._records.by_id.get(key)
+        if record is not None:
+            return self._settle(record, "completed", at, content)
+        # As _add and _settle do it, at once: a run makes thousands of them.
+        record = Record(
+            key, "observation", self.next, sequence, sequence, at, at, "completed", content, mark=True, saved=False
+        )
+        self.next += 1
+        self._records.by_id[key] = record
+        self._touched.add(key)
+        self._unsaved.add(key)
+        self.changed.add(key)
+        return record
+
+    def _name(self, kind: ItemKind, source_id: str) -> str:
+        """Return what `item_id` does. What all items of a kind share is hashed once."""
+        hashed = self._hashes.get(kind)
+        if hashed is None:
+            hashed = self._hashes[kind] = hashlib.sha256(f"{self.run_id}\0{kind}\0".encode())
+        hashed = hashed.copy()
+        hashed.update(source_id.encode())
+        return f"itm_{hashed.hexdigest()[:32]}"
 
     def _add(self, key: str, kind: ItemKind, at: Time) -> Record:
-        record = Record(key, kind, self.next, self.sequence, at)
+        record = Record(key, kind, self.next, self.sequence, self.sequence, at)
         self.next += 1
         self._records.by_id[key] = record
         return record
@@ -351,20 +409,21 @@ class Folding:
 
     def _settle(self, record: Record, state: ItemState, at: Time, content: dict[str, Value] | None = None) -> Record:
         """Note how an item stands after a change."""
-        key = record.id
-        if content is not None:
+        if content is None:
+            content = record.content
+        else:
             record.content = content
-        if "subagentRunId" in record.content and record.child:
+        if "subagentRunId" in content and record.child:
             if state == "in_progress":
-                self._records.open_children[key] = record
+                self._records.open_children[record.id] = record
             else:
-                self._records.open_children.pop(key, None)
+                self._records.open_children.pop(record.id, None)
         record.state = state
-        record.ended = at if state in ("completed", "failed") else None
+        record.ended = at if state == "completed" or state == "failed" else None
         record.ref = None
         if record.refs:
             # They stood for the content as it was.
-            record.refs = {}
+            record.refs = None
         return self._repeated(record)
 
 

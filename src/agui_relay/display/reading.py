@@ -7,19 +7,19 @@ delta, a fragment or a lifecycle of ours, whatever it is called.
 import json
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
 from agui_relay.display.items import DisplayError, ItemKind, ItemState
 from agui_relay.display.memory import MemorySource, memory_sources
-from agui_relay.display.records import Time
+from agui_relay.display.records import Time, now
 from agui_relay.display.values import Json, Value, clean, frozen, thawed
 from agui_relay.framing.fragments import FRAGMENT_EVENT_NAME
 from agui_relay.source.content import AUTHORED_INPUT_EVENT_NAMES
 
 PART_DELTA = "a13n.pydantic_ai.part_delta"
+_INPUT_MEDIUM = "a13n.input.media"
 
 
 class _Step(Struct, gc=False):
@@ -94,7 +94,7 @@ class Observation(_Step, gc=False):
 
     name: str
     value: Value
-    about: dict[str, Value]
+    about: dict[str, Value] | None
     streamed: bool = False
     summary: bool = False
     starts_response: bool = False
@@ -123,6 +123,16 @@ _MESSAGES: dict[str, tuple[ItemKind, str, str | None]] = {
     "TOOL_CALL_END": (*_TOOL, None),
     "TOOL_CALL_RESULT": (*_TOOL, None),
 }
+TURNS: dict[str, tuple[ItemKind, str, tuple[str, ...]]] = {
+    "TEXT_MESSAGE_START": (*_TEXT, ("messageId", "role")),
+    "TEXT_MESSAGE_END": (*_TEXT, ()),
+    "REASONING_MESSAGE_START": (*_REASONING, ("messageId", "role")),
+    "REASONING_MESSAGE_END": (*_REASONING, ()),
+    "TOOL_CALL_START": (*_TOOL, ("toolCallId", "toolCallName")),
+    "TOOL_CALL_END": (*_TOOL, ()),
+}
+"""By type: kind, field with the id, and all that the usual event says of its item, in the order of `_COPIED`."""
+
 _COPIED = (
     "messageId",
     "role",
@@ -149,13 +159,24 @@ _SUPPLEMENTS = _IMAGES | {"a13n.filesystem.edit_applied", "a13n.harness-ui.mcp_a
 _SUMMARIES = frozenset({"a13n.context.handoff_summary", "a13n.context.compaction_summary"})
 _FAILURES = frozenset({"failed", "denied", "interrupted"})
 
+_LIFECYCLE, _CONTEXT = "a13n.harness.lifecycle", "a13n.harness.context"
+MEANINGFUL = (
+    _RESULTS
+    | _PARTS
+    | _SUPPLEMENTS
+    | _SUMMARIES
+    | AUTHORED_INPUT_EVENT_NAMES
+    | {FRAGMENT_EVENT_NAME, PART_DELTA, _INPUT_MEDIUM, _LIFECYCLE, _CONTEXT}
+)
+"""The names that can make a CUSTOM more than an observation."""
+
 GROWTHS: dict[str, tuple[ItemKind, str, str]] = {
     name: (kind, own, field) for name, (kind, own, field) in _MESSAGES.items() if field is not None
 }
 """Of the types of events that append a delta: kind, field with the id, field that grows."""
 
 # The times that a calendar of the years 1 to 9999 holds, in milliseconds.
-_FIRST_TIME, _LAST_TIME = -62_135_596_800_000, 253_402_300_799_999
+_FIRST_TIME, LAST_TIME = -62_135_596_800_000, 253_402_300_799_999
 
 
 class Reader:
@@ -205,7 +226,7 @@ class Reader:
         ):
             return None
         at, child = payload.get("timestamp"), payload.get("subagentRunId")
-        if type(at) is not int or not 0 <= at <= _LAST_TIME:
+        if type(at) is not int or not 0 <= at <= LAST_TIME:
             at = _time(payload)
         about: dict[str, Value] | None = None
         if child is not None:
@@ -235,7 +256,7 @@ def _message(
     known = 2 if at is None else 3
     if type(own_id) is not str or not own_id.isascii():
         own_id = _text(payload, id_field)
-    if type(at) is not int or not 0 <= at <= _LAST_TIME:
+    if type(at) is not int or not 0 <= at <= LAST_TIME:
         at = _time(payload)
     key = own_id
     if child is not None and (child := _child(payload)) is not None:
@@ -255,12 +276,18 @@ def _message(
         value = frozen(payload.get("encryptedValue"), trusted=trusted)
     copied = None
     if len(payload) != known or id_field == "entityId":
-        copied = {name: frozen(payload[name], trusted=trusted) for name in _COPIED if name in payload}
+        copied = {}
+        for name in _COPIED:
+            if name in payload:
+                said = payload[name]
+                copied[name] = said if type(said) is str and said.isascii() else frozen(said, trusted=trusted)
     return Message(at, child, event_type, kind, key, id_field, own_id, field, text, value, copied)
 
 
 def _custom(payload: Mapping[str, Any], trusted: bool) -> Step:
     name, value = _text(payload, "name"), payload.get("value")
+    if name not in MEANINGFUL:
+        return _observation(payload, name, value, trusted)
     event = value.get("event") if isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(event, dict):
         if name == FRAGMENT_EVENT_NAME:
@@ -272,6 +299,15 @@ def _custom(payload: Mapping[str, Any], trusted: bool) -> Step:
         step = _observation(payload, name, value, trusted)
         step.summary = name in _SUMMARIES
         return step
+    if name in (_LIFECYCLE, _CONTEXT):
+        step = _observation(payload, name, value, trusted)
+        inner = event.get("payload")
+        if isinstance(inner, dict):
+            if name == _LIFECYCLE:
+                step.starts_response = inner.get("type") == "model_request_started"
+            else:
+                step.sources = memory_sources(inner)
+        return step
     if (authored := _input(payload, name, event, trusted)) is not None:
         return authored
     part = event.get("part")
@@ -282,17 +318,13 @@ def _custom(payload: Mapping[str, Any], trusted: bool) -> Step:
             return _tool(payload, part, trusted, provider=clean(str(part.get("provider_name") or "provider")))
     step = _observation(payload, name, value, trusted)
     step.streamed = name in _PARTS or name == PART_DELTA
-    inner = event.get("payload")
-    if isinstance(inner, dict):
-        if name == "a13n.harness.lifecycle":
-            step.starts_response = inner.get("type") == "model_request_started"
-        elif name == "a13n.harness.context":
-            step.sources = memory_sources(inner)
     return step
 
 
 def _observation(payload: Mapping[str, Any], name: str, value: Any, trusted: bool) -> Observation:
-    about = {key: frozen(payload[key], trusted=trusted) for key in ("metadata", "subagentRunId") if key in payload}
+    about: dict[str, Value] | None = None
+    if "metadata" in payload or "subagentRunId" in payload:
+        about = {key: frozen(payload[key], trusted=trusted) for key in ("metadata", "subagentRunId") if key in payload}
     return Observation(_time(payload), _child(payload), name, frozen(value, trusted=trusted), about)
 
 
@@ -304,7 +336,7 @@ def _is_source(value: Mapping[str, Any]) -> bool:
 
 def _input(payload: Mapping[str, Any], name: str, event: dict[str, Any], trusted: bool) -> Input | None:
     source = event.get("source", "user")
-    medium = name == "a13n.input.media" and source in ("user", "steering")
+    medium = name == _INPUT_MEDIUM and source in ("user", "steering")
     own_id, content = event.get("message_id"), event.get("content")
     if not (medium or name in AUTHORED_INPUT_EVENT_NAMES) or not isinstance(own_id, str):
         return None
@@ -389,6 +421,8 @@ def _child(payload: Mapping[str, Any]) -> str | None:
 def _time(payload: Mapping[str, Any]) -> Time:
     """Return when an event occurred; now, when it does not say."""
     at = payload.get("timestamp")
+    if type(at) is int and 0 <= at <= LAST_TIME:
+        return at
     if isinstance(at, int | float) and type(at) is not bool and not (isinstance(at, float) and math.isnan(at)):
-        return at if _FIRST_TIME <= at <= _LAST_TIME else min(max(at, _FIRST_TIME), _LAST_TIME)
-    return datetime.now(UTC)
+        return at if _FIRST_TIME <= at <= LAST_TIME else min(max(at, _FIRST_TIME), LAST_TIME)
+    return now()

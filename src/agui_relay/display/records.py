@@ -4,6 +4,7 @@ from collections.abc import Iterator, MutableMapping
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from agui_relay.display.items import ContentRef, Item, ItemKind, ItemRef, ItemState, Observed
@@ -32,70 +33,51 @@ class Mark:
         self.length = length
 
 
-class Record:
-    """An item that can still change. Times and positions are only written out when an `Item` is made."""
+class Record(Struct, eq=False):
+    """An item that can still change. Times and positions are only written out when an `Item` is made.
 
-    __slots__ = (
-        "content",
-        "ended",
-        "first",
-        "growing",
-        "id",
-        "key",
-        "kind",
-        "last",
-        "made",
-        "mark",
-        "ordinal",
-        "ref",
-        "refs",
-        "saved",
-        "started",
-        "state",
-    )
+    Attributes:
+        key: The source's own id, within its kind; known once an event named it.
+        made: The item as it was last handed out, until it changes.
+        mark: What happened since changes were last taken: nothing, a field grew, or (True) something else.
+        growing: The field that grows, once that was noted: until something else happens to it, or changes are taken.
+        saved: Whether it is as it was when it was last captured.
+        ref: The reference that was last handed out, until more changes than a text that grows.
 
-    def __init__(
-        self,
-        id: str,  # noqa: A002 - as in Item
-        kind: ItemKind,
-        ordinal: int,
-        first: int | str,
-        started: Time,
-        key: str | None = None,
-    ) -> None:
-        self.id = id
-        self.kind = kind
-        self.ordinal = ordinal
-        self.state: ItemState = "in_progress"
-        self.first = first
-        self.last = first
-        self.started = started
-        self.ended: Time | None = None
-        self.content: dict[str, Value] = {}
-        self.refs: dict[str, ContentRef] = {}
-        self.key = key
-        """The source's own id, within its kind; known once an event named it."""
-        self.made: Item | None = None
-        """The item as it was last handed out, until it changes."""
-        self.mark: Mark | bool | None = None
-        """What happened since changes were last taken: nothing, a field grew, or (True) something else."""
-        self.growing: Text | None = None
-        """The field that grows, once that was noted: until something else happens to it, or changes are taken."""
-        self.saved = True
-        """Whether it is as it was when it was last captured."""
-        self.ref: ItemRef | None = None
-        """The reference that was last handed out, until more changes than a text that grows."""
+    """
+
+    id: str
+    kind: ItemKind
+    ordinal: int
+    first: int | str
+    last: int | str
+    started: Time
+    ended: Time | None = None
+    state: ItemState = "in_progress"
+    content: dict[str, Value] = {}
+    refs: dict[str, ContentRef] | None = None
+    key: str | None = None
+    made: Item | None = None
+    mark: Mark | bool | None = None
+    growing: Text | None = None
+    saved: bool = True
+    ref: ItemRef | None = None
 
     @classmethod
     def of(cls, item: Item) -> "Record":
         """Return a record of an item, sharing nothing with it."""
-        record = cls(item.id, item.kind, item.ordinal, item.first_stream_id, item.started_at)
-        record.state = item.state
-        record.last = item.last_stream_id
-        record.ended = item.ended_at
-        record.content = {name: frozen(value) for name, value in item.content.items()}
-        record.refs = dict(item.content_refs)
-        return record
+        return cls(
+            id=item.id,
+            kind=item.kind,
+            ordinal=item.ordinal,
+            first=item.first_stream_id,
+            last=item.last_stream_id,
+            started=item.started_at,
+            ended=item.ended_at,
+            state=item.state,
+            content={name: frozen(value) for name, value in item.content.items()},
+            refs=dict(item.content_refs) or None,
+        )
 
     def text(self, field: str) -> Text:
         """Return a field of the content as text that grows."""
@@ -122,7 +104,7 @@ class Record:
             "started_at": _time(self.started),
             "ended_at": None if ended is None else _time(ended),
             "content": {name: thawed(value) for name, value in self.content.items()},
-            "content_refs": dict(self.refs),
+            "content_refs": dict(self.refs or {}),
         }
         return _made(Item, values, set(values))
 
@@ -132,6 +114,8 @@ def reference(record: Record) -> ItemRef:
     content = record.content
     group = content.get("responseGroup")
     failure = thawed(content["failure"]) if "failure" in content else None
+    # As in _made, without another call.
+    record.ref = made = _new(ItemRef)
     values = {
         "id": record.id,
         "kind": record.kind,
@@ -141,7 +125,10 @@ def reference(record: Record) -> ItemRef:
         "failure": failure if type(failure) is dict else None,
         "memory_sources": None,
     }
-    record.ref = made = _made(ItemRef, values, _REF_FIELDS)
+    _set_values(made, values)
+    _set_present(made, _REF_FIELDS)
+    _set_extra(made, None)
+    _set_private(made, None)
     return made
 
 
@@ -172,6 +159,11 @@ def _made[ModelT](model: type[ModelT], values: dict[str, Any], present: set[str]
 def stream_id(place: int | str, attempt: int) -> str:
     """Return a position as items show it; a number is one of this attempt."""
     return place if type(place) is str else f"{attempt}-{place}"
+
+
+def now() -> datetime:
+    """Return the time that an event has which says none."""
+    return datetime.now(UTC)
 
 
 def _time(at: Time) -> datetime:

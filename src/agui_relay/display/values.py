@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from pydantic_core import from_json, to_json
 
 from agui_relay.display.items import DisplayError
@@ -20,13 +21,10 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-class Json:
+class Json(Struct, frozen=True, eq=False, gc=False):
     """An object or a list, as compact JSON."""
 
-    __slots__ = ("data",)
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
+    data: bytes
 
 
 OMITTED = Json(b'{"omitted":true}')
@@ -120,6 +118,8 @@ def frozen(value: Any, *, trusted: bool = False) -> Value:
     kind = type(value)
     if kind is str:
         return value if value.isascii() else clean(value)
+    if kind is dict or kind is list:
+        return _shallow(encoded(value, trusted=trusted))
     if value is None or kind is bool or kind is int:
         return value  # type: ignore[no-any-return]
     if kind is float:
@@ -128,7 +128,11 @@ def frozen(value: Any, *, trusted: bool = False) -> Value:
     first = data[:1]
     if first not in (b"{", b"["):
         return frozen(_decode(data))
-    if data.count(b"{") + data.count(b"[") > _SHALLOW:
+    return _shallow(data)
+
+
+def _shallow(data: bytes) -> "Json":
+    if len(data) > 2 * _SHALLOW and data.count(b"{") + data.count(b"[") > _SHALLOW:
         before, behind = _IN_SNAPSHOT
         try:
             from_json(before + data + behind)
