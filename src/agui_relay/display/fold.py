@@ -16,6 +16,7 @@ from agui_relay.display.items import Item, ItemRef, Observed, StreamPosition
 from agui_relay.display.memory import MemorySource
 from agui_relay.display.reading import GROWTHS, LAST_TIME, PART_DELTA, TURNS, Message, Step
 from agui_relay.display.records import Mark, Record, observed, reference, stream_id
+from agui_relay.display.saving import read_snapshot, write_snapshot
 from agui_relay.display.source import Processor, Source, failed_call
 from agui_relay.display.values import Json, Streamed, Text, Value, clean, frozen, size, thawed
 from agui_relay.framing.fragments import CustomEventAssembler
@@ -99,6 +100,30 @@ class DisplayFold(Folding):
             processor=processor,
             continuation=state,
         )
+
+    def save(self) -> bytes:
+        """Return what `export` does, as JSON: ``export().model_dump_json()``, several times as fast."""
+        continuation = self.export_continuation()
+        data = write_snapshot(self._records.by_id.values(), self.attempt, continuation)
+        return self.export().model_dump_json().encode() if data is None else data
+
+    @classmethod
+    def load(cls, data: bytes, *, processor: Processor | None = None) -> "DisplayFold":
+        """Return a fold that goes on from a snapshot's JSON: ``restore(DisplaySnapshot.read(data))``, but faster.
+
+        Raises:
+            ContinuationError: it is none, or was written by a newer release.
+
+        """
+        read = read_snapshot(data)
+        if read is None:
+            return cls.restore(DisplaySnapshot.read(data), processor=processor)
+        records, state = read
+        fold = cls.restore(DisplaySnapshot.model_construct(items=[], continuation=state), processor=processor)
+        fold._begin(records)
+        # Once more, for what concerns the items.
+        fold._resume(state)
+        return fold
 
     @property
     def position(self) -> StreamPosition:

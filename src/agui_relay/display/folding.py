@@ -71,26 +71,32 @@ class Folding:
         self.run_id, self.attempt = run_id, attempt
         self.full_content, self.retain_content = full_content, retain_content
         self.sequence = 0
-        self.next = first + len(items)
+        self.next = first
         self.response_groups: dict[str, str] = {}
         self.memory_sources: dict[str, tuple[MemorySource, ...]] = {}
         self.assembler = CustomEventAssembler()
         self._records = Records()
         self._named = self._records.by_key
-        for item in items:
-            self._records.put(Record.of(item))
         self.items = Items(self._records, attempt)
-        self.changed: set[str] = set(self._records.by_id)
-        self._unsaved: set[str] = set(self.changed)
-        for record in self._records.by_id.values():
-            record.saved = False
+        self.changed: set[str] = set()
+        self._unsaved: set[str] = set()
         self._touched: set[str] = set()
+        self._begin(list(map(Record.of, items)))
         self._reader = Reader()
         self._read = self._reader.read
         self._held: Held | None = None
         self._hashes: dict[ItemKind, hashlib._Hash] = {}
         self._whole = full_content or retain_content
         self._limit = _UNBOUNDED if self._whole else MAX_FIELD_CHARS
+
+    def _begin(self, records: Sequence[Record]) -> None:
+        """Take what is on display already. All of it counts as changed."""
+        for record in records:
+            record.saved = False
+            self._records.put(record)
+        self.next += len(records)
+        self.changed.update(self._records.by_id)
+        self._unsaved.update(self._records.by_id)
 
     def _apply(self, step: Step) -> Record | None:
         kind = type(step)

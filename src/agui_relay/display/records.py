@@ -101,8 +101,8 @@ class Record(Struct, eq=False):
             "state": self.state,
             "first_stream_id": stream_id(self.first, attempt),
             "last_stream_id": stream_id(self.last, attempt),
-            "started_at": _time(self.started),
-            "ended_at": None if ended is None else _time(ended),
+            "started_at": written(self.started),
+            "ended_at": None if ended is None else written(ended),
             "content": {name: thawed(value) for name, value in self.content.items()},
             "content_refs": dict(self.refs or {}),
         }
@@ -166,7 +166,8 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def _time(at: Time) -> datetime:
+def written(at: Time) -> datetime:
+    """Return a time as items show it."""
     return at if isinstance(at, datetime) else datetime.fromtimestamp(at / 1000, UTC)
 
 
