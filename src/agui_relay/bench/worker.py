@@ -148,7 +148,7 @@ async def two_processes(session: Session) -> list[Case]:
     elif of_worker > 0.85:
         limit = "each worker's own core"
     else:
-        limit = "nothing of the CPU"
+        limit = "waiting, for one another or for what else the machine does"
     peer = "one process"
     return [
         Case(
