@@ -37,7 +37,7 @@ from agui_relay.broker.scripts import (
 
 EXAMPLES = int(os.environ.get("AGUI_RELAY_EXAMPLES", "60"))
 LEASE, KEPT = 30_000, 86_400_000
-LIMITS = CommitLimits(kept_ms=1000_000, fanout_bytes=1 << 20, log_bytes=200, item_bytes=20, tail_bytes=60)
+LIMITS = CommitLimits(kept_ms=1000_000, fanout_bytes=1 << 20, log_bytes=150, item_bytes=20, tail_bytes=60)
 WORKERS = ("one", "two")
 
 
@@ -281,6 +281,15 @@ class Runs(RuleBasedStateMachine):
         if (folding := self.uncovered()) is not None:
             self.foldings.append(folding)
 
+    @precondition(lambda self: not self.ended)
+    @rule(count=st.integers(4, 9))
+    def checkpoint_beside_the_work(self, count: int) -> None:
+        folding = self.uncovered()
+        self.publish(count, last=False)
+        self.work_once("one", 9, turn_over=False)
+        if folding is not None:
+            self.store(folding)
+
     @rule()
     def checkpoint_at_once(self) -> None:
         """What a worker does when it is told that one is due; then there is none due any more."""
@@ -312,13 +321,17 @@ class Runs(RuleBasedStateMachine):
         if is_current:
             self.covered = None
 
-    @precondition(lambda self: self.foldings)
-    @rule(data=st.data())
-    def checkpoint_of_frames_that_are_lost(self, data: st.DataObject) -> None:
+    @rule()
+    def checkpoint_of_frames_that_are_lost(self) -> None:
         """A failover took them back: nothing may be covered that is not there."""
-        folding = data.draw(st.sampled_from(self.foldings))
-        lost = folding.uncovered._replace(head=len(self.frames()) + 1)
-        assert self.write(Folding(folding.epoch, lost)) == "stale"
+        lost = Uncovered("due", self.covered or 0, head=len(self.frames()) + 1)
+        assert self.write(Folding(f"e{self.life}", lost)) == "stale"
+
+    @precondition(lambda self: self.life > 1)
+    @rule()
+    def checkpoint_from_an_earlier_life(self) -> None:
+        earlier = Uncovered("due", self.covered or 0, head=len(self.frames()))
+        assert self.write(Folding(f"e{self.life - 1}", earlier)) == "stale"
 
     def uncovered(self) -> Folding | None:
         epoch = f"e{self.life}"
