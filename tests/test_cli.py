@@ -10,11 +10,13 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
 
-from agui_relay.broker.keys import RunKeys
+from agui_relay import Relay
+from agui_relay.broker.keys import GROUP, RunKeys
 from agui_relay.cli import main
 from agui_relay.cli.summary import one_line, summary
 from agui_relay.demo.recording import Recording, load_recording
@@ -324,3 +326,47 @@ async def wait_for(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(45):
         while not condition():  # noqa: ASYNC110 - other processes; nothing tells us
             await asyncio.sleep(0.02)
+
+
+async def test_a_run_that_a_worker_holds_is_pending(
+    redis_url: str, recording: Recording, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGUI_RELAY_CLAIM_IDLE", "0.5")
+
+    async def pending() -> tuple[dict[str, Any], list[str]]:
+        one = json.loads((await run("runs", recording.run_id, "--json"))[1])
+        table = (await run("runs"))[1].decode().splitlines()
+        heads, row = table[0].replace("run id", "run_id").split(), table[1].split()
+        assert row[heads.index("pending")] == str(one["pending"])
+        assert row[heads.index("lag")] == str(one["lag"])
+        return one, (await run("runs", recording.run_id))[1].decode().splitlines()
+
+    async with Relay(redis_url) as relay, relay.publisher(recording.run_id, thread_id=recording.thread_id) as publisher:
+        for item in recording.items[:2]:
+            await publisher.publish(item)
+        await publisher.flush()
+        waiting, lines = await pending()
+        assert (waiting["lag"], waiting["pending"], waiting["consumer"], waiting["idle"]) == (2, 0, None, None)
+        assert not [line for line in lines if line.startswith(("consumer", "idle"))]
+
+        keys = RunKeys(relay.settings.namespace, recording.run_id)
+        await relay.client.xgroup_create(keys.ready, GROUP, id="0", mkstream=True)
+        await relay.client.xreadgroup(GROUP, "somebody", {keys.ready: ">"})
+        held, lines = await pending()
+        assert (held["lag"], held["pending"], held["consumer"]) == (2, 1, "somebody")
+        assert 0 <= held["idle"] < 60
+        assert "consumer      somebody" in lines
+
+        # Whoever is alive takes it over, and has nothing in hand when all is projected.
+        async with worker(redis_url):
+            async with asyncio.timeout(45):
+                while (await pending())[0]["lag"]:  # noqa: ASYNC110 - another process; nothing tells us
+                    await asyncio.sleep(0.02)
+        done, _ = await pending()
+        assert (done["lag"], done["pending"], done["consumer"]) == (0, 0, None)
+
+        # Without its group nobody holds anything.
+        await publisher.publish(recording.items[2])
+        await publisher.flush()
+        await relay.client.xgroup_destroy(keys.ready, GROUP)
+        assert ((await pending())[0]["lag"], (await pending())[0]["pending"]) == (1, 0)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
+from redis.exceptions import ResponseError
+
 from agui_relay.broker.cluster import ask_all, server_time
-from agui_relay.broker.keys import PartitionKeys, RunKeys
+from agui_relay.broker.keys import GROUP, PartitionKeys, RunKeys
 from agui_relay.broker.settings import RelaySettings
 
 
@@ -22,6 +24,8 @@ class RunInfo(NamedTuple):
     """Items stored so far."""
     lag: int
     """Items not projected yet."""
+    pending: int
+    """1 while a worker holds the run's entry of the ready stream; 0 when nothing is unread, or it waits for one."""
     frames: int
     """Position of the last frame."""
     rejected: int
@@ -30,6 +34,10 @@ class RunInfo(NamedTuple):
     """Subscriptions whose lease is not over."""
     memory: int
     """Bytes that the keys of the run take in Redis."""
+    consumer: str | None = None
+    """The worker that holds the run's entry."""
+    idle: float | None = None
+    """Seconds since that worker took the entry, or said that it still has it."""
 
 
 class RejectedItem(NamedTuple):
@@ -46,7 +54,7 @@ async def run_info(client: Any, keys: RunKeys) -> RunInfo | None:
     state, rejected, subscriptions, *memory = await ask_all(
         client,
         [
-            ("HMGET", keys.state, "epoch", "thread", "status", "last", "cursor", "position"),
+            ("HMGET", keys.state, "epoch", "thread", "status", "last", "cursor", "position", "ready"),
             ("XLEN", keys.rejected),
             ("ZCOUNT", keys.subs, await server_time(client, keys.state), "+inf"),
             *(("MEMORY USAGE", key) for key in own),
@@ -54,7 +62,9 @@ async def run_info(client: Any, keys: RunKeys) -> RunInfo | None:
     )
     if state[0] is None:
         return None
-    last, cursor, position = (int(value) for value in state[3:])
+    last, cursor, position = (int(value) for value in state[3:6])
+    holder = await _holder(client, keys, state[6]) if state[6] else None
+    consumer, idle = (None, None) if holder is None else holder
     return RunInfo(
         run_id=keys.run_id,
         thread_id=state[1].decode(),
@@ -62,11 +72,28 @@ async def run_info(client: Any, keys: RunKeys) -> RunInfo | None:
         epoch=state[0].decode(),
         items=last,
         lag=last - cursor,
+        pending=0 if holder is None else 1,
         frames=position,
         rejected=rejected,
         subscriptions=subscriptions,
         memory=sum(size or 0 for size in memory),
+        consumer=consumer,
+        idle=idle,
     )
+
+
+async def _holder(client: Any, keys: RunKeys, entry: bytes) -> tuple[str, float] | None:
+    """Return the consumer that holds an entry of the ready stream, and for how many seconds it has said nothing."""
+    try:
+        rows = await client.xpending_range(keys.ready, GROUP, min=entry, max=entry, count=1)
+    except ResponseError as error:
+        if not str(error).startswith("NOGROUP"):
+            raise
+        return None
+    if not rows:
+        return None
+    [row] = rows
+    return row["consumer"].decode(errors="replace"), row["time_since_delivered"] / 1000
 
 
 async def run_infos(client: Any, settings: RelaySettings, *, page: int = 100) -> AsyncIterator[RunInfo]:

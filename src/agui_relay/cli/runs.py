@@ -15,7 +15,7 @@ from agui_relay.cli.summary import one_line
 if TYPE_CHECKING:
     from agui_relay.broker.inspection import RejectedItem, RunInfo
 
-_COLUMNS = ("run_id", "status", "items", "lag", "frames", "rejected", "subscriptions", "memory")
+_COLUMNS = ("run_id", "status", "items", "lag", "pending", "frames", "rejected", "subscriptions", "memory")
 
 
 def runs(
@@ -23,7 +23,7 @@ def runs(
     run_id: Annotated[str | None, typer.Argument(metavar="[RUN_ID]", help="Only this run.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the runs that are kept, the last changed first: status, lag, subscribers, memory in bytes."""
+    """Show the runs that are kept, the last changed first: status, lag, pending entries, subscribers, bytes."""
     asyncio.run(_runs(redis, run_id, as_json))
 
 
@@ -48,7 +48,8 @@ async def _runs(redis: str, run_id: str | None, as_json: bool) -> None:
             _write(msgspec.json.encode(info._asdict()).decode())
     elif run_id is not None:
         for name, value in found[0]._asdict().items():
-            _write(f"{name:<14}{value if isinstance(value, int) else one_line(value, 1_000)}")
+            if value is not None:
+                _write(f"{name:<14}{one_line(value, 1_000) if isinstance(value, str) else value}")
     else:
         _write_table([_cells(info) for info in found])
 
