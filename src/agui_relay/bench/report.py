@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from agui_relay.bench.measure import Case, Figure
@@ -53,7 +54,8 @@ def table(cases: Cases, machine: Mapping[str, Any]) -> Table:
     for suite, rows in cases.items():
         shown.add_section()
         for case in rows:
-            shown.add_row(f"{suite}: {case.name}", *_cells(case))
+            # Names and reasons may have brackets, which are no markup.
+            shown.add_row(*map(escape, (f"{suite}: {case.name}", *_cells(case))))
     return shown
 
 

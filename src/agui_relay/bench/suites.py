@@ -50,7 +50,7 @@ async def measure(
 ) -> dict[str, list[Case]]:
     """Measure all steps and return the cases of each suite; `done` is called after each step.
 
-    Without the packaged server the suites that need one give a row for each step that says so.
+    Without the packaged server each suite that needs one gives a single row that says so.
     """
     logger = logging.getLogger("agui_relay")
     level = logger.level
@@ -65,16 +65,17 @@ async def measure(
 async def _suite(name: str, steps: Sequence[Step], session: Session, done: Callable[[], None]) -> list[Case]:
     cases: list[Case] = []
     async with AsyncExitStack() as stack:
-        missing = ""
         if name not in _WITHOUT_SERVER:
             try:
                 session.url = (await stack.enter_async_context(EmbeddedRedis())).url
                 session.server = await _version(session.url)
             except EmbeddedRedisError as error:
-                missing = str(error)
+                for _ in steps:
+                    done()
+                return [Case("all cases", "", None, missing=str(error))]
         for step in steps:
             session.tell(f"{name}: {step.name}")
-            cases += [Case(step.name, "", None, missing=missing)] if missing else await step.measure(session)
+            cases += await step.measure(session)
             done()
     return cases
 
