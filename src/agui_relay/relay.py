@@ -17,6 +17,7 @@ from agui_relay.broker.errors import RelayError
 from agui_relay.broker.hub import Channels, Hub
 from agui_relay.broker.inspection import RejectedItem, RunInfo, rejected_items, run_info, run_infos
 from agui_relay.broker.keys import RunKeys, check_id, config_key
+from agui_relay.broker.pipe import Pipe
 from agui_relay.broker.publisher import Publisher
 from agui_relay.broker.scripts import Scripts
 from agui_relay.broker.settings import RelaySettings
@@ -60,6 +61,7 @@ class Relay:
         """The limits and times in force."""
         self._given = client
         self._client: Redis | ClusterClient | None = None
+        self._pipe: Pipe | None = None
         self._scripts: Scripts | None = None
         self._hub: Channels | None = None
         self._entered = 0
@@ -90,7 +92,9 @@ class Relay:
         try:
             client = self._client = await self._connect()
             await self._agree()
-            self._scripts = Scripts(client, cluster=isinstance(client, ClusterClient))
+            is_cluster = isinstance(client, ClusterClient)
+            self._pipe = None if is_cluster else Pipe(client, answer_within=_ANSWER_WITHIN)
+            self._scripts = Scripts(client, cluster=is_cluster, pipe=self._pipe)
             self._hub = (
                 ClusterHub(client) if isinstance(client, ClusterClient) else Hub(Redis.from_pool(self._pool(None, 1)))
             )
@@ -110,9 +114,12 @@ class Relay:
     async def _close(self) -> None:
         hub, self._hub = self._hub, None
         client, self._client = self._client, None
+        pipe, self._pipe = self._pipe, None
         self._scripts = None
         if hub is not None:
             await hub.close()
+        if pipe is not None:
+            pipe.drop()
         if client is not None and client is not self._given:
             await client.aclose()
 

@@ -1,9 +1,9 @@
 """Decides how all subscriptions of a process share one connection: who listens to which channel, when it is renewed.
 
 redis-py's own PubSub re-subscribes silently, and connects twice when a writer and the reader both meet a dead
-connection. So the hub drives a plain redis-py connection: one task reads it and one writes to it, neither of them a
-caller's; a caller that is cancelled cannot cut the others off. Each channel's listeners are told of every loss and of
-every confirmation that they did not ask for.
+connection. So the hub takes a plain connection over from redis-py: what it brings is handed on as it comes, and one
+task writes to it, not a caller's; a caller that is cancelled cannot cut the others off. Each channel's listeners are
+told of every loss and of every confirmation that they did not ask for.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self, cast
 
 from redis.asyncio import Redis, RedisCluster
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
-from redis.maint_notifications import MaintNotificationsConfig
 
 from agui_relay.broker.faults import backoff
+from agui_relay.broker.pipe import Wire, plain_connection
 
 _log = logging.getLogger("agui_relay.hub")
 
@@ -77,8 +76,8 @@ class Hub:
     """All channels of this process on one connection.
 
     `client` says how to connect; none of its connections is used. `sharded` subscribes with
-    SSUBSCRIBE, for servers that announce with SPUBLISH. `answer_within` bounds, in seconds, connecting, writing and the
-    wait for a confirmation; a connection that takes longer is replaced.
+    SSUBSCRIBE, for servers that announce with SPUBLISH. `answer_within` bounds, in seconds, connecting and the wait
+    for a confirmation; a connection that takes longer is replaced.
 
     Connects when the first channel is asked for, and from then on reconnects by itself, with exponential back-off,
     until it is closed.
@@ -205,30 +204,12 @@ class Hub:
         """Return what says how to connect: redis-py's pool, or its node of a cluster."""
         return cast("Redis", self._client).connection_pool
 
-    async def _connection(self) -> Any:
-        address = await self._address()
-        options = {
-            **address.connection_kwargs,
-            "decode_responses": False,
-            "health_check_interval": 0,
-            # Reads wait for ever: the echoes of heartbeats tell a dead connection.
-            "socket_timeout": self._answer_within,
-            "socket_connect_timeout": self._answer_within,
-            "retry": Retry(NoBackoff(), 0),
-            # Messages come as plain arrays; redis-py formats every pushed one for its debug log.
-            "protocol": 2,
-            "maint_notifications_config": MaintNotificationsConfig(enabled=False),
-            "maint_notifications_pool_handler": None,
-            "oss_cluster_maint_notifications_handler": None,
-        }
-        return address.connection_class(**options)
-
     async def _run(self) -> None:
         delays = backoff()
         while self._channels:
             connection: Any = None
             try:
-                connection = await self._connection()
+                connection = plain_connection(await self._address(), self._answer_within)
                 await connection.connect()
                 await self._session(connection)
             except (RedisError, OSError) as error:
@@ -254,14 +235,22 @@ class Hub:
         self._outbox.clear()
         self._outbox.extend((True, name) for name in self._channels)
         self._written.set()
+        lost = asyncio.get_running_loop().create_future()
+
+        def end(error: BaseException | None) -> None:
+            if not lost.done():
+                lost.set_exception(error or RedisConnectionError("closed by the server"))
+
+        wire = Wire(connection, self._received, end)
         tasks = [
-            asyncio.create_task(self._read(connection), name="agui-relay hub reader"),
-            asyncio.create_task(self._write(connection), name="agui-relay hub writer"),
+            lost,
+            asyncio.create_task(self._write(wire), name="agui-relay hub writer"),
             asyncio.create_task(self._renewal.wait(), name="agui-relay hub renewal"),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            wire.drop()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -283,7 +272,7 @@ class Hub:
                 for listener in tuple(state.listeners):
                     _call(listener.lost)
 
-    async def _write(self, connection: Any) -> None:
+    async def _write(self, wire: Wire) -> None:
         while True:
             await self._written.wait()
             self._written.clear()
@@ -292,24 +281,22 @@ class Hub:
                 names: list[bytes] = []
                 while self._outbox and self._outbox[0][0] is is_subscription and len(names) < _CHANNELS_A_COMMAND:
                     names.append(self._outbox.popleft()[1])
-                await connection.send_command(self._subscribe if is_subscription else self._unsubscribe, *names)
+                wire.send((self._subscribe if is_subscription else self._unsubscribe, *names))
 
-    async def _read(self, connection: Any) -> None:
-        now = asyncio.get_running_loop().time
-        while True:
-            # math.inf: no timeout for this read, whatever the connection's own is.
-            reply = await connection.read_response(timeout=math.inf, disconnect_on_error=False)
-            self._heard_at = now()
-            kind = self._kinds.get(reply[0])
-            if kind == "message":
-                state = self._channels.get(reply[1])
-                if state is not None:
-                    for listener in tuple(state.listeners):
-                        _call(listener.message, reply[2])
-            elif kind == "subscribe":
-                self._confirmed(reply[1])
-            elif kind == "unsubscribe":
-                self._left(reply[1])
+    def _received(self, reply: Any) -> None:
+        if isinstance(reply, RedisError):
+            raise reply
+        self._heard_at = asyncio.get_running_loop().time()
+        kind = self._kinds.get(reply[0])
+        if kind == "message":
+            state = self._channels.get(reply[1])
+            if state is not None:
+                for listener in tuple(state.listeners):
+                    _call(listener.message, reply[2])
+        elif kind == "subscribe":
+            self._confirmed(reply[1])
+        elif kind == "unsubscribe":
+            self._left(reply[1])
 
     def _confirmed(self, name: bytes) -> None:
         state = self._channels.get(name)

@@ -14,6 +14,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import RedisError, ResponseError
 
 from agui_relay.broker.faults import backoff, is_transient
+from agui_relay.broker.pipe import Pipe
 
 _log = logging.getLogger("agui_relay.worker")
 
@@ -76,7 +77,7 @@ class ReadyStreamReader:
     gives FastStream an empty answer.
 
     `part_of` gives the part of `contact` that a stream belongs to; `ensure_group` makes the group of a stream unless
-    it is there.
+    it is there. With `make_pipe` new entries are read past redis-py, see `pipe`.
     """
 
     def __init__(
@@ -86,8 +87,11 @@ class ReadyStreamReader:
         *,
         part_of: Callable[[str], str],
         ensure_group: Callable[[str], Awaitable[object]],
+        make_pipe: Callable[[], Pipe] | None = None,
     ) -> None:
         self._client: Any = client
+        self._make_pipe = make_pipe
+        self._pipes: dict[tuple[str, str], Pipe] = {}
         self._contact = contact
         self._part_of = part_of
         self._ensure_group = ensure_group
@@ -102,10 +106,41 @@ class ReadyStreamReader:
     async def xgroup_create(self, **options: Any) -> None:
         """Do nothing: the group was made at the stream's beginning, FastStream would make it at the end."""
 
-    async def xreadgroup(self, *, streams: dict[str, str], **options: Any) -> Any:
+    async def xreadgroup(
+        self, *, streams: dict[str, str], groupname: str, consumername: str, count: int, block: int, noack: bool
+    ) -> Any:
         """Read new entries of one stream; nothing while the server cannot be read."""
         [stream] = streams
-        return await self._heal(stream, self._client.xreadgroup(streams=streams, **options), [])
+        if self._make_pipe is None:
+            call = self._client.xreadgroup(groupname, consumername, streams, count=count, block=block, noack=noack)
+        else:
+            call = self._read(stream, consumername, groupname, count, block)
+        return await self._heal(stream, call, [])
+
+    async def _read(self, stream: str, consumer: str, group: str, count: int, block: int) -> Any:
+        """Read as redis-py does, on the connection of this stream and consumer: a read that waits holds up others."""
+        assert self._make_pipe is not None
+        pipe = self._pipes.get((stream, consumer))
+        if pipe is None:
+            pipe = self._pipes[stream, consumer] = self._make_pipe()
+        try:
+            reply = await pipe.call(
+                "XREADGROUP", "GROUP", group, consumer, "COUNT", count, "BLOCK", block, "STREAMS", stream, ">"
+            )
+        except asyncio.CancelledError:
+            # The server must not give entries to a read that nobody waits for.
+            pipe.drop()
+            raise
+        return [
+            (name, [(entry, dict(zip(fields[::2], fields[1::2], strict=True))) for entry, fields in entries])
+            for name, entries in reply or ()
+        ]
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for pipe in self._pipes.values():
+            pipe.drop()
+        await self._client.aclose()
 
     async def xautoclaim(self, *, name: str, **options: Any) -> Any:
         """Claim idle entries; none while the server cannot be read."""

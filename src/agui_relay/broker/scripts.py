@@ -13,8 +13,8 @@ from redis.exceptions import NoScriptError, RedisError
 
 from agui_relay.broker.announcement import VIEWS, View
 from agui_relay.broker.keys import GROUP, PartitionKeys, RunKeys
+from agui_relay.broker.pipe import Argument, Pipe
 
-Argument = bytes | str | int
 Reply = Any
 
 
@@ -212,13 +212,17 @@ class CommitLimits(NamedTuple):
 class Scripts:
     """Calls the scripts through one client; `cluster` says that it is one of a Redis Cluster.
 
+    Those that carry every item go through `pipe`, if there is one. To its callers a lost connection is nothing new;
+    the client repeats a call a few times before it gives up.
+
     A server that was restarted has forgotten them: they are loaded again and just those calls that answered NOSCRIPT
     are repeated (a script that was not found had no effect).
     """
 
-    def __init__(self, client: RedisClient, *, cluster: bool = False) -> None:
+    def __init__(self, client: RedisClient, *, cluster: bool = False, pipe: Pipe | None = None) -> None:
         self._client = client
         self._cluster = cluster
+        self._pipe = pipe
         self._publish = "SPUBLISH" if cluster else "PUBLISH"
 
     async def _call(self, script: Script, keys: RunKeys, *arguments: Argument) -> Reply:
@@ -226,6 +230,8 @@ class Scripts:
 
     async def _evaluate(self, script: Script, command: Sequence[Argument]) -> Reply:
         try:
+            if self._pipe is not None and script is APPEND:
+                return await self._pipe.call(*command)
             return await self._client.execute_command(*command)
         except NoScriptError:
             if self._cluster:
@@ -236,7 +242,7 @@ class Scripts:
 
     async def _call_many(self, script: Script, calls: Sequence[tuple[RunKeys, Sequence[Argument]]]) -> list[Reply]:
         """Call one script for many runs in one round trip; an exception stands where a call failed."""
-        if self._cluster or len(calls) == 1:
+        if self._pipe is None and (self._cluster or len(calls) == 1):
             # redis-py's cluster client cannot pipeline EVALSHA.
             return await asyncio.gather(
                 *(self._call(script, keys, *arguments) for keys, arguments in calls), return_exceptions=True
@@ -251,6 +257,8 @@ class Scripts:
         return replies
 
     async def _pipeline(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
+        if self._pipe is not None:
+            return await self._pipe.call_many(commands)
         async with self._client.pipeline(transaction=False) as pipeline:
             for command in commands:
                 pipeline.execute_command(*command)

@@ -21,6 +21,7 @@ from agui_relay.broker.cluster import ask_all, server_time
 from agui_relay.broker.drain import ItemProcessor
 from agui_relay.broker.faults import is_transient
 from agui_relay.broker.keys import GROUP, PartitionKeys, RunKeys
+from agui_relay.broker.pipe import Pipe
 from agui_relay.broker.reading import Contact, ReadyStreamBroker, ReadyStreamReader
 from agui_relay.broker.rounds import Rounds
 from agui_relay.broker.scripts import Fetched, ensure_group, inline
@@ -136,11 +137,15 @@ class Worker:
         # Each subscriber reads on a connection of its own.
         subscribers = len(self._partitions) * (self._concurrency + 1)
         streams = {keys.ready: keys for keys in self._partitions}
+        client: Any = self._relay.make_client(blocking_for=_READ_BLOCK_MS / 1000, connections=subscribers)
         return ReadyStreamReader(
-            self._relay.make_client(blocking_for=_READ_BLOCK_MS / 1000, connections=subscribers),
+            client,
             self.contact,
             part_of=lambda stream: self._part(streams[stream]),
             ensure_group=lambda stream: self._ensure_group(streams[stream]),
+            make_pipe=None
+            if self._relay.is_cluster
+            else lambda: Pipe(client, answer_within=client.get_connection_kwargs()["socket_timeout"]),
         )
 
     def _part(self, keys: PartitionKeys) -> str:

@@ -1,0 +1,207 @@
+"""Decides how many callers share one connection: each command is written at once, the answers come in its order.
+
+redis-py takes a connection from its pool for every command, looks whether it is still alive, and reads through a stream
+with a timeout: that is four fifths of the time of a small script's call. Here redis-py makes the connection, and then
+what it sends and receives passes it by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import hiredis
+from redis import exceptions
+from redis.asyncio import Redis
+from redis.asyncio.connection import DefaultParser
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.maint_notifications import MaintNotificationsConfig
+
+Argument = bytes | str | int
+
+
+def plain_connection(address: Any, answer_within: float) -> Any:
+    """Return a redis-py connection that does nothing by itself, to be connected.
+
+    `address` is redis-py's pool, or its node of a cluster; `answer_within` bounds, in seconds, what redis-py waits for.
+    """
+    options = {
+        **address.connection_kwargs,
+        "decode_responses": False,
+        "health_check_interval": 0,
+        "socket_timeout": answer_within,
+        "socket_connect_timeout": answer_within,
+        "retry": Retry(NoBackoff(), 0),
+        # Messages come as plain arrays; redis-py formats every pushed one for its debug log.
+        "protocol": 2,
+        "maint_notifications_config": MaintNotificationsConfig(enabled=False),
+        "maint_notifications_pool_handler": None,
+        "oss_cluster_maint_notifications_handler": None,
+    }
+    return address.connection_class(**options)
+
+
+class Wire(asyncio.Protocol):
+    """A connection taken over from redis-py, which has made it: calls `received` with each reply, then `lost` once.
+
+    A reply that is an error comes as redis-py's exception. Both are called from the event loop and must return at once.
+    """
+
+    def __init__(
+        self, connection: Any, received: Callable[[Any], None], lost: Callable[[BaseException | None], None]
+    ) -> None:
+        self._received = received
+        self._lost = lost
+        # The parser of replies that redis-py itself uses.
+        self._reader = hiredis.Reader(protocolError=exceptions.InvalidResponse, replyError=DefaultParser.parse_error)
+        self._error: BaseException | None = None
+        # Kept, as the transport is closed with it; redis-py is to forget it.
+        self._writer = connection._writer
+        connection._reader = connection._writer = None
+        self._transport = cast("asyncio.Transport", self._writer.transport)
+        self.open = not self._transport.is_closing()
+        """Whether something can be sent, as far as is known."""
+        self._transport.set_protocol(self)
+        if not self.open:
+            # Closed before: the transport has told, or will tell, the protocol that it had.
+            asyncio.get_running_loop().call_soon(lost, None)
+
+    def send(self, command: Sequence[Argument]) -> None:
+        """Write a command, without waiting."""
+        # What is said of the types of `pack_command` is of a tuple of one.
+        packed = hiredis.pack_command(cast("Any", tuple(command)))
+        self._transport.write(packed)
+
+    def drop(self, error: BaseException | None = None) -> None:
+        """Close the connection at once; `lost` follows, with `error`."""
+        self.open = False
+        self._error = self._error or error
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come."""
+        if not self.open:
+            return
+        try:
+            self._reader.feed(data)
+            while (reply := self._reader.gets()) is not False:
+                self._received(reply)
+        except exceptions.RedisError as error:
+            self.drop(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take note that the connection is closed."""
+        self.open = False
+        self._lost(self._error or exc)
+
+
+class Pipe:
+    """Commands to one server, on one connection that is made when the first is called, and again when it was lost.
+
+    `client`, a `redis.asyncio.Redis`, says how to connect; none of its connections is used. A connection that says
+    nothing for `answer_within` seconds while an answer is due is given up.
+    """
+
+    def __init__(self, client: Any, *, answer_within: float) -> None:
+        self._client: Redis = client
+        self._answer_within = answer_within
+        self._wire: Wire | None = None
+        self._connecting = asyncio.Lock()
+        self._waiting: deque[asyncio.Future[Any]] = deque()
+        self._heard_at = 0.0
+        self._watch: asyncio.TimerHandle | None = None
+
+    async def call(self, *command: Argument) -> Any:
+        """Return the reply to one command.
+
+        Raises redis-py's exceptions: ResponseError for a reply that is an error; ConnectionError or TimeoutError when
+        there is none, and then nobody knows whether the command had an effect.
+        """
+        wire = self._wire
+        if wire is None or not wire.open:
+            wire = await self._connect()
+        return await self._send(wire, command)
+
+    async def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """Return the replies to many commands, sent together; an exception stands where one failed."""
+        wire = self._wire
+        if wire is None or not wire.open:
+            wire = await self._connect()
+        return await asyncio.gather(*[self._send(wire, command) for command in commands], return_exceptions=True)
+
+    def _send(self, wire: Wire, command: Sequence[Argument]) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        wire.send(command)
+        if not self._waiting:
+            self._heard_at = loop.time()
+            if self._watch is None:
+                self._watch = loop.call_later(self._answer_within, self._look)
+        reply = loop.create_future()
+        self._waiting.append(reply)
+        return reply
+
+    async def _connect(self) -> Wire:
+        async with self._connecting:
+            if self._wire is None or not self._wire.open:
+                self._fail(None)
+                connection = plain_connection(self._client.connection_pool, self._answer_within)
+                try:
+                    await connection.connect()
+                except BaseException:
+                    await connection.disconnect(nowait=True)
+                    raise
+                self._wire = wire = Wire(connection, self._received, lambda error: self._lost(wire, error))
+            return self._wire
+
+    def _received(self, reply: Any) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
+        if not self._waiting:
+            raise exceptions.InvalidResponse("the server answered what nobody had asked")
+        waiting = self._waiting.popleft()
+        if isinstance(reply, exceptions.RedisError):
+            if isinstance(reply, exceptions.ReadOnlyError) and self._wire is not None:
+                # Another server is the primary now; the next connection finds it.
+                self._wire.drop(reply)
+            if not waiting.done():
+                waiting.set_exception(reply)
+        elif not waiting.done():
+            waiting.set_result(reply)
+
+    def _lost(self, wire: Wire, error: BaseException | None) -> None:
+        if wire is self._wire:
+            self._wire = None
+            self._fail(error)
+
+    def _fail(self, error: BaseException | None) -> None:
+        """Tell everybody who waits that there will be no answer."""
+        waiting, self._waiting = self._waiting, deque()
+        is_late = isinstance(error, exceptions.TimeoutError)
+        kind = exceptions.TimeoutError if is_late else exceptions.ConnectionError
+        for reply in waiting:
+            if not reply.done():
+                reply.set_exception(kind(f"the connection to Redis was lost: {error or 'closed by the server'}"))
+
+    def _look(self) -> None:
+        """Give up a connection that is silent though an answer is due."""
+        self._watch = None
+        if not self._waiting or self._wire is None:
+            return
+        loop = asyncio.get_running_loop()
+        left = self._heard_at + self._answer_within - loop.time()
+        if left <= 0:
+            self._wire.drop(exceptions.TimeoutError(f"no answer for {self._answer_within:g} s"))
+        else:
+            self._watch = loop.call_later(left, self._look)
+
+    def drop(self) -> None:
+        """Close the connection; whoever waits gets a ConnectionError. The next call connects anew."""
+        wire, self._wire = self._wire, None
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        if wire is not None:
+            wire.drop()
+        self._fail(None)
