@@ -11,6 +11,7 @@ from functools import partial
 from itertools import cycle, islice
 from typing import NamedTuple
 
+from agui_relay import RelaySettings
 from agui_relay.bench import fanout
 from agui_relay.bench.data import RUN_ID, text_run
 from agui_relay.bench.loading import Loader, Part, fresh_relay, parts_of
@@ -105,13 +106,20 @@ async def more_runs(session: Session) -> list[Case]:
 
 
 async def more_items(session: Session) -> list[Case]:
-    """Measure a run of 100,000 items beside runs of 1,000."""
-    large, small = session.size(100_000, 1_000), session.size(1_000, 500)
+    """Measure a run of 100,000 items beside runs of 1,000 and of 10,000."""
+    large = session.size(100_000, 1_000)
+    sizes = (500,) if session.quick else (1_000, 10_000)
     name = f"{large:,} items in a run"
-    of_large, of_small = await session.interleave(
-        name, [partial(long_run, session.url, items, large) for items in (large, small)]
+    of_large, *smaller = await session.interleave(
+        name, [partial(long_run, session.url, items, large) for items in (large, *sizes)]
     )
-    return both(name, of_large, of_small, f"{small:,} items in each")
+    tail = RelaySettings().display_tail_bytes
+    note = f"of a run with more than {tail:,} bytes of frames the worker also folds the display"
+    return [
+        case._replace(note=note if size == sizes[0] and "worker" in case.name else "")
+        for size, costs in zip(sizes, smaller, strict=True)
+        for case in both(name, of_large, costs, f"{size:,} items in each")
+    ]
 
 
 def per_delivery(sample: Sample) -> float:
