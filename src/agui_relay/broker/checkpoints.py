@@ -20,7 +20,7 @@ from agui_relay.broker.faults import is_transient
 from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.scripts import Scripts, Uncovered
 from agui_relay.broker.settings import RelaySettings
-from agui_relay.display import DisplayFold, DisplaySnapshot
+from agui_relay.display import DisplayFold
 from agui_relay.display.continuation import VERSION
 
 _log = logging.getLogger("agui_relay.worker")
@@ -85,7 +85,7 @@ class FoldedViews:
 
     def export(self) -> dict[View, bytes]:
         """Return the snapshot of each view as JSON."""
-        return {view: fold.export().model_dump_json().encode() for view, fold in self._folds.items()}
+        return {view: fold.save() for view, fold in self._folds.items()}
 
 
 class Checkpoints:
@@ -252,7 +252,7 @@ def _restored(data: bytes | None, run_id: str, position: int) -> DisplayFold:
     if data is None:
         raise CheckpointError(f"the checkpoint at {position} is not stored")
     try:
-        return DisplayFold.restore(DisplaySnapshot.read(data))
+        return DisplayFold.load(data)
     except ValueError as error:
         try:
             version = _decode_snapshot(data).continuation.version
