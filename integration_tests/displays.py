@@ -92,8 +92,14 @@ class Screen:
                 assert item.position > self._position
                 self._position = item.position
                 self.events.append(item.data)
+                # Frames count, as they do in a checkpoint; our reader is given whole events.
+                self.fold.sequence = item.position - 1
                 self.fold.fold([dict(item.event)])
                 self.bytes += len(item.data)
+
+    def leave(self) -> None:
+        """Forget what is due: who resumes is told of it again."""
+        self._due = None
 
     async def follow(self, subscription: Subscription) -> Screen:
         """Show all that comes, to the end."""
@@ -109,8 +115,15 @@ class Screen:
 
 
 def items_of(fold: DisplayFold) -> list[dict[str, Any]]:
-    """Return the items without the stream ids, which count frames in a checkpoint and events behind it."""
-    return [item.model_dump(exclude={"first_stream_id", "last_stream_id"}) for item in fold.items.values()]
+    """Return the items without their stream ids, nor the ids of observations, which are made of them.
+
+    These count frames; how many there are is not seen in the events, of which a view hides some.
+    """
+    places = {"first_stream_id", "last_stream_id"}
+    return [
+        item.model_dump(exclude=places | ({"id"} if item.kind == "observation" else set()))
+        for item in fold.items.values()
+    ]
 
 
 def folded(events: list[bytes], run_id: str = "run-1") -> list[dict[str, Any]]:

@@ -251,7 +251,7 @@ async def test_every_cursor_leads_to_the_same_display(relay: Relay, writer: Fram
             screen = Screen()
             for _ in range(number + 1):
                 screen.take(await anext(first))
-            screen._due = None
+            screen.leave()
             await screen.follow(second)
             assert screen.items == folded(writer.events)
 
