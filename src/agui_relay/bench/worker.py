@@ -90,7 +90,7 @@ async def beside_copy(subscriptions: int, session: Session) -> list[Case]:
 
     return [
         await session.compare(
-            f"one run, batches of {BATCH}, {subscriptions} subscriptions",
+            f"one run, batches of {BATCH}, {subscriptions} subscription{'s' if subscriptions > 1 else ''}",
             side(worker_drains),
             side(pipelined_copy),
             peer_name="pipelined copy",

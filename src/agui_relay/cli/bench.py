@@ -53,11 +53,16 @@ def bench(
     began = datetime.now(UTC)
     errors = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
+    # Drawn between two rounds only: a thread that draws would be measured as well.
+    with Progress(
+        *columns, console=errors, transient=True, auto_refresh=False, disable=not errors.is_terminal
+    ) as progress:
         bar = progress.add_task("")
-        session = Session(
-            rounds=1 if quick else rounds, quick=quick, tell=lambda text: progress.update(bar, description=text)
-        )
+
+        def tell(text: str) -> None:
+            progress.update(bar, description=text, refresh=True)
+
+        session = Session(rounds=1 if quick else rounds, quick=quick, tell=tell)
         plan = planned(suites or [], session)
         progress.update(bar, total=sum(map(len, plan.values())))
         machine = report.machine()
