@@ -22,10 +22,11 @@ from agui_relay.broker.scripts import Fetched, Frame, Scripts
 from agui_relay.broker.settings import RelaySettings
 from agui_relay.broker.worker import create_worker
 from agui_relay.display import DisplayFold, DisplaySnapshot
+from agui_relay.display.items import MAX_FIELD_CHARS
 from agui_relay.embedded import EmbeddedRedis
 from agui_relay.projection.projector import Projector
 from agui_relay.relay import Relay
-from agui_relay.source import HarnessItem, encode_item
+from agui_relay.source import HarnessItem, decode_item, encode_item, from_harness
 from integration_tests import items
 from integration_tests.cluster import Cluster
 from integration_tests.displays import message, observation
@@ -49,11 +50,12 @@ async def relay(redis_url: str) -> AsyncIterator[Relay]:
         yield relay
 
 
-def frames_of(run: Sequence[HarnessItem]) -> list[Frame]:
+def frames_of(run: Sequence[HarnessItem | bytes]) -> list[Frame]:
     """All frames that the library gives for the items."""
-    ids = run[0].run_id, run[0].thread_id
-    fetched = Fetched("items", cursor=0, thread_id=ids[1], items=[encode_item(item) for item in run])
-    batch, _ = project_batch(fetched, lambda: Projector(run_id=ids[0], thread_id=ids[1]), None)
+    encoded = [item if isinstance(item, bytes) else encode_item(item) for item in run]
+    root = decode_item(encoded[0])
+    fetched = Fetched("items", cursor=0, items=encoded)
+    batch, _ = project_batch(fetched, lambda: Projector(run_id=root.run_id, thread_id=root.thread_id), None)
     assert not batch.rejected
     return batch.frames
 
@@ -208,24 +210,16 @@ async def test_runs_of_the_harness(redis_url: str) -> None:
     settings = RelaySettings(frame_log_bytes=4096, display_tail_bytes=512, batch_items=8)
     covered = 0
     async with Relay(redis_url, settings=settings) as relay, running(create_worker(relay)):
-        for name, live in RUNS.items():
-            run = [item async for item in live()]
+        for live in RUNS.values():
+            run = [from_harness(item) async for item in live()]
             root = run[0]
             keys = RunKeys("agui", root.run_id)
-            stored = []
             async with relay.publisher(root.run_id, thread_id=root.thread_id) as publisher:
                 for item in run:
                     await publisher.publish(item)
-                stored = [row[b"item"] for _, row in await relay.client.xrange(keys.items)]
-            assert len(stored) == len(run), name
             await eventually(partial(has_outcome, relay, keys))
             moment = await Moment.of(relay, keys)
-            batch, _ = project_batch(
-                Fetched("items", cursor=0, items=stored),
-                lambda root=root: Projector(run_id=root.run_id, thread_id=root.thread_id),  # type: ignore[misc]
-                None,
-            )
-            moment.check(batch.frames)
+            moment.check(frames_of(run))
             covered += moment.oldest > 1
     assert covered > len(RUNS) / 2
 
@@ -238,9 +232,14 @@ async def has_outcome(relay: Relay, keys: RunKeys) -> bool:
 
 async def test_a_hundred_thousand_items_replay_in_under_two_megabytes(redis_url: str) -> None:
     count = 100_000
-    run = [items.started(1), items.text_start(2)]
-    run += [items.text_delta(3 + number, f"{number:06} is about thirty chars. ") for number in range(count)]
-    run.append(items.result(3 + count))
+    # From a template: to make so many items takes longer than all the rest.
+    template = encode_item(items.text_delta(3, "@ is about thirty characters. "))
+    run = [encode_item(items.started(1)), encode_item(items.text_start(2))]
+    run += [
+        template.replace(b'"sequence":3,', b'"sequence":%d,' % number).replace(b"@", b"%d" % number)
+        for number in range(3, count)
+    ]
+    run.append(encode_item(items.result(count)))
     async with Relay(redis_url) as relay, running(create_worker(relay)):
         async with relay.publisher("run-1", thread_id="thread-1") as publisher:
             for item in run:
@@ -248,10 +247,13 @@ async def test_a_hundred_thousand_items_replay_in_under_two_megabytes(redis_url:
         await eventually(partial(ended, relay))
         moment = await Moment.of(relay)
     behind = sum(len(frame) for position, (frame, _) in moment.log if position > moment.covered)
-    assert moment.head > count
+    assert moment.head >= count
+    text = "".join(f"{number} is about thirty characters. " for number in range(3, count))
     for view in VIEWS:
-        assert len(moment.display[view.encode()]) + behind < 2_000_000
-    moment.check(frames_of(run))
+        snapshot = moment.display[view.encode()]
+        assert len(snapshot) + behind < 2_000_000
+        [said] = [item for item in DisplaySnapshot.read(snapshot).items if item.kind == "text_message"]
+        assert said.content["text"] == text[:MAX_FIELD_CHARS]
 
 
 async def test_a_short_run_has_none(redis_url: str) -> None:
