@@ -11,6 +11,7 @@ from msgspec import Raw
 from pydantic_core import to_json
 
 from agui_relay.source import HarnessItem, ItemError, Projection, canonical_item, decode_item, encode_item
+from agui_relay.source.items import MAX_LEVELS, check_levels
 
 EVENT = {"index": 0, "delta": {"content_delta": "hé", "part_delta_kind": "text"}, "event_kind": "part_delta"}
 PLAIN: dict[str, Any] = {
@@ -177,6 +178,27 @@ def test_an_item_cannot_nest_without_end() -> None:
         for read in (decode_item, canonical_item):
             with pytest.raises(ItemError):
                 read(data)
+
+
+NESTED: st.SearchStrategy[Any] = st.recursive(
+    st.text('[{"\\\\]}a', max_size=8), lambda inner: st.lists(inner, max_size=3), max_leaves=20
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(value=NESTED, levels=st.integers(180, 200))
+def test_only_what_is_outside_of_strings_nests(value: Any, levels: int) -> None:
+    def depth(value: Any) -> int:
+        return 1 + max(map(depth, value), default=0) if isinstance(value, list) else 0
+
+    data = written(event={"x": ["here"], "y": value, "z": "[" * MAX_LEVELS})
+    nested = data.replace(b'"here"', b"[" * levels + json.dumps(value).encode() + b"]" * levels)
+    # Three levels are there: the item, its event, and the list.
+    if 3 + levels + depth(value) <= MAX_LEVELS:
+        check_levels(nested)
+    else:
+        with pytest.raises(ItemError, match=f"at most {MAX_LEVELS} levels of objects and lists, got"):
+            check_levels(nested)
 
 
 def test_ids_are_bounded_in_bytes() -> None:

@@ -90,6 +90,9 @@ def project_batch(
             error = refused.get(index)
             if error is None:
                 try:
+                    if process is None and (event := current.project_delta(data)) is not None:
+                        batch.frames.append((encode_event(event), _DELTA[type(event)]))
+                        continue
                     item = decode_item(data)
                     batch.add(item, current.project(item, process))
                     continue
@@ -106,6 +109,8 @@ def project_batch(
 
 
 _WHOLE = {kind: f"{FIRST | LAST}{kind.type_name}".encode() for kind in get_args(Event.__value__)}
+
+_DELTA = _WHOLE | {CustomEvent: f"{FIRST | LAST}CUSTOM:a13n.pydantic_ai.part_delta".encode()}
 
 
 @lru_cache(maxsize=4096)

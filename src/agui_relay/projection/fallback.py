@@ -32,6 +32,11 @@ def native(item: HarnessItem, kind: str, timestamp: int, child: str | None) -> C
     )
 
 
+def delta(value: Raw, timestamp: int, child: str | None) -> CustomEvent:
+    """Return the same for a delta, from the value that its item's bytes hold already."""
+    return CustomEvent(timestamp=timestamp, subagent_run_id=child, name="a13n.pydantic_ai.part_delta", value=value)
+
+
 def extension(item: HarnessItem, event: ExtensionEvent, timestamp: int, child: str | None) -> CustomEvent:
     """Return the CUSTOM of an observation of the Harness; what a tool observes carries its own name too."""
     name = f"a13n.harness.{event.kind}"

@@ -153,6 +153,32 @@ def text_delta(run: RunState, index: int, delta: str, timestamp: int) -> tuple[l
     ], TextCursor(message_id, False, len(data), crc32(data))
 
 
+def more_text(run: RunState, index: int, delta: Delta, timestamp: int) -> Event | None:
+    """Decide and write, at once, about more text of an open message. None, and no change, if it is anything else."""
+    text = delta.content_delta
+    if not text or delta.signature_delta:
+        return None
+    cursor = run.parts.get(index)
+    data = text.encode()
+    if delta.part_delta_kind == "text":
+        if type(cursor) is not TextCursor:
+            return None
+        run.parts[index] = TextCursor(cursor.id, cursor.named, cursor.sent + len(data), crc32(data, cursor.check))
+        return TextMessageContentEvent(timestamp=timestamp, subagent_run_id=run.child, message_id=cursor.id, delta=text)
+    if type(cursor) is not ReasoningCursor:
+        return None
+    run.parts[index] = ReasoningCursor(cursor.id, cursor.signed, cursor.sent + len(data), crc32(data, cursor.check))
+    return ReasoningMessageContentEvent(
+        timestamp=timestamp, subagent_run_id=run.child, message_id=cursor.id, delta=text
+    )
+
+
+def continues(run: RunState, index: int, delta: Delta) -> bool:
+    """Tell whether a delta is more arguments of an open tool call, and changes nothing else."""
+    cursor = run.parts.get(index)
+    return type(cursor) is ToolCursor and (not delta.tool_call_id or delta.tool_call_id == cursor.id)
+
+
 def thinking_delta(run: RunState, index: int, delta: Delta, timestamp: int) -> tuple[list[Event], Cursor]:
     """Decide about more thinking or a signature. Without events the delta is observed."""
     cursor = run.parts.get(index)

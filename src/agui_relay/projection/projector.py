@@ -17,6 +17,7 @@ from agui_relay.projection.parts import Cursor, RunState
 from agui_relay.projection.processor import processed
 from agui_relay.projection.results import tool_result
 from agui_relay.projection.terminal import run_end
+from agui_relay.source.deltas import observation, read_delta
 from agui_relay.source.errors import ItemError
 from agui_relay.source.items import HarnessItem
 from agui_relay.source.reading import (
@@ -107,6 +108,28 @@ class Projector:
             change()
             self.changed = True
         return events
+
+    def project_delta(self, data: bytes) -> Event | None:
+        """Return the only event of an item, given as bytes, if it is a plain delta of a part that is open.
+
+        It is the event that :meth:`project` would have given, and fits a frame. None for any other item; then nothing
+        has changed.
+        """
+        item = read_delta(data)
+        if item is None:
+            return None
+        run = self._runs.get(item.run_id)
+        if run is None or run.thread_id != item.thread_id:
+            return None
+        event, delta, timestamp = item.event, item.event.delta, item.projection.timestamp
+        if delta.part_delta_kind == "tool_call":
+            if not parts.continues(run, event.index, delta) or (value := observation(item, data)) is None:
+                return None
+            return fallback.delta(value, timestamp, run.child)
+        more = parts.more_text(run, event.index, delta, timestamp)
+        if more is not None:
+            self.changed = True
+        return more
 
     def export(self) -> bytes:
         """Return a continuation: JSON that a projector of this or a newer release goes on from.

@@ -9,6 +9,7 @@ from agui_relay.projection.errors import AguiObservationError
 from agui_relay.source.items import HarnessItem
 from agui_relay.source.reading import Part, readable
 
+_NOTHING = Raw()
 _parts: TypeAdapter[list[agui.ContentPart]] = TypeAdapter(list[agui.ContentPart])
 
 
@@ -20,7 +21,7 @@ def tool_result(item: HarnessItem, part: Part, timestamp: int, child: str | None
     call_id = projection.call_id if projection is not None and projection.call_id is not None else part.tool_call_id
     if call_id is None:
         raise AguiObservationError("a tool result needs the `tool_call_id` it answers")
-    content = part.content if projection is None or not bytes(projection.content) else projection.content
+    content = part.content if projection is None or projection.content == _NOTHING else projection.content
     return ToolCallResultEvent(
         timestamp=timestamp,
         subagent_run_id=child,

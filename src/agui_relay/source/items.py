@@ -115,6 +115,8 @@ _ESCAPES = re.compile(
 # In so few bytes nothing can nest too deep: two a level, and what every item has.
 _SHALLOW_BYTES = 2 * MAX_LEVELS + 90
 _CONTROL_BYTES = bytes(range(0x20))
+_OBJECT = ord("{")
+_CONTENT = b'"['
 # What is left of JSON to see how deep it nests; and its brackets as signed bytes, 1 for down and -1 for up.
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'"{[]}'))
 _STEPS = bytes.maketrans(b"{[]}", b"\x01\x01\xff\xff")
@@ -153,22 +155,6 @@ def decode_item(data: bytes) -> HarnessItem:
     """
     if not data.startswith(_PREFIX):
         return canonical_item(data)[0]
-    if len(data) <= _SHALLOW_BYTES and data.isascii():
-        try:
-            item = _decode(data)
-        except msgspec.DecodeError:
-            return _checked(data)
-        if (
-            item.thread_id in _VALID_IDS
-            and item.run_id in _VALID_IDS
-            and (projection := item.projection) is not None
-            and projection.timestamp is not None
-            and projection.content is _NOTHING
-            and item.result is _NOTHING
-            and bytes(item.event)[:1] == b"{"
-            and item.source != "result"
-        ):
-            return item
     return _checked(data)
 
 
@@ -209,8 +195,7 @@ def encode_made(item: HarnessItem) -> bytes:
         _check_id("thread_id", item.thread_id)
     if item.run_id not in _VALID_IDS:
         _check_id("run_id", item.run_id)
-    if len(data) > _SHALLOW_BYTES:
-        _check_levels(data)
+    check_levels(data)
     return data
 
 
@@ -233,8 +218,7 @@ def _checked(data: bytes) -> HarnessItem:
             data.decode()
         except UnicodeDecodeError as error:
             raise ItemError(f"the item is not UTF-8: {error}") from error
-    if len(data) > _SHALLOW_BYTES:
-        _check_levels(data)
+    check_levels(data)
     try:
         item = _decode(data)
     except msgspec.ValidationError as error:
@@ -254,12 +238,16 @@ def _checked(data: bytes) -> HarnessItem:
         read_result(item.result)
     elif item.event is _NOTHING or item.result is not _NOTHING:
         raise ItemError(f"an item with source {item.source!r} needs `event`, and has no `result`")
-    elif bytes(item.event)[:1] != b"{":
+    elif memoryview(item.event)[0] != _OBJECT:
         raise ItemError("expected an object - at `$.event`")
     projection = item.projection
     if projection is None or projection.timestamp is None:
         _milliseconds(item.occurred_at)
-    if projection is not None and bytes(projection.content)[:1] not in (b"", b'"', b"["):
+    if (
+        projection is not None
+        and projection.content is not _NOTHING
+        and memoryview(projection.content)[0] not in _CONTENT
+    ):
         raise ItemError("expected a string or a list of content parts - at `$.projection.content`")
     return item
 
@@ -277,8 +265,14 @@ def _check_id(name: str, value: str) -> None:
     _VALID_IDS.add(value)
 
 
-def _check_levels(data: bytes) -> None:
-    if data.count(b"{") + data.count(b"[") <= MAX_LEVELS:
+def check_levels(data: bytes) -> None:
+    """Make sure that an item nests no deeper than it may.
+
+    Raises:
+        ItemError: it has more than :data:`MAX_LEVELS` levels.
+
+    """
+    if len(data) <= _SHALLOW_BYTES or data.count(b"{") + data.count(b"[") <= MAX_LEVELS:
         return
     # Not within strings: these are emptied of all but brackets, then taken out. Two quotes side by side change nothing.
     if b"\\" in data:

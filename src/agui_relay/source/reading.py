@@ -13,6 +13,8 @@ from pydantic_core import from_json
 from agui_relay.source.errors import ItemError
 
 _NOTHING = Raw()
+_NULL = Raw(b"null")
+_STRING = ord('"')
 _PART_EVENTS = frozenset({"part_start", "part_delta", "part_end", "function_tool_result", "output_tool_result"})
 
 
@@ -194,10 +196,9 @@ def readable(data: Raw) -> str | None:
         ItemError: the JSON cannot be read.
 
     """
-    encoded = bytes(data)
-    if not encoded or encoded == b"null":
+    if data in (_NOTHING, _NULL):
         return None
-    return _text(data, "value") if encoded.startswith(b'"') else json_text(encoded)
+    return _text(data, "value") if memoryview(data)[0] == _STRING else json_text(bytes(data))
 
 
 def json_text(encoded: bytes) -> str:

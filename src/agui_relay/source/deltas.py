@@ -1,0 +1,85 @@
+"""The items that there are most of, one more delta of a part, read whole in one decode.
+
+Which of them are read here decides nothing: what is not, is read as any other item, to the same end.
+"""
+
+from functools import lru_cache
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from agui_relay.source.items import MAX_SAFE_INTEGER, check_levels
+from agui_relay.source.reading import Delta
+
+_LONGEST_BYTES = 16 * 1024
+# How such an item ends in its canonical form, before the digits of any time from 2001 to 2286.
+_PROJECTION = b',"projection":{"timestamp":'
+_ENDINGS = tuple(
+    b'"part_delta_kind":"%b"},"event_kind":"part_delta"}%b' % (kind, _PROJECTION)
+    for kind in (b"text", b"thinking", b"tool_call")
+)
+_TIMESTAMP = -len(b"1767225600000}}")
+_BEGINNING = b'{"v":1,"source":"pydantic_ai",'
+
+
+class DeltaEvent(Struct, frozen=True, gc=False):
+    """The event: a change of the part that is open at an index."""
+
+    event_kind: Literal["part_delta"]
+    delta: Delta
+    index: int = -1
+    part: None = None
+
+
+class DeltaProjection(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """As an item's projection, with the timestamp and nothing else."""
+
+    timestamp: Annotated[int, Meta(ge=-MAX_SAFE_INTEGER, le=MAX_SAFE_INTEGER)]
+
+
+class DeltaItem(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="v", tag=1):
+    """As a ``HarnessItem``. Its ids were not looked at: they are those of a run that is known, or of none."""
+
+    source: Literal["pydantic_ai"]
+    thread_id: str
+    run_id: str
+    sequence: Annotated[int, Meta(ge=0, le=MAX_SAFE_INTEGER)]
+    occurred_at: Annotated[str, Meta(max_length=64)]
+    event: DeltaEvent
+    projection: DeltaProjection
+
+
+_decode = msgspec.json.Decoder(DeltaItem).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def read_delta(data: bytes) -> DeltaItem | None:
+    """Return the item in these bytes if it is a delta of text, thinking or arguments, else None."""
+    if not data.endswith(_ENDINGS, 0, _TIMESTAMP) or len(data) > _LONGEST_BYTES:
+        return None
+    try:
+        if not data.isascii():
+            data.decode()  # What a decoder skips it does not look at.
+        check_levels(data)
+        return _decode(data)
+    except ValueError:
+        return None
+
+
+def observation(item: DeltaItem, data: bytes) -> Raw | None:
+    """Return the value of the CUSTOM that shows an item read from these bytes: all between its source and projection.
+
+    None when they are not in canonical form, in which alone that is so.
+    """
+    beginning = _identity(item.thread_id, item.run_id)
+    if data.startswith(beginning) and data.startswith(
+        b'%d,"occurred_at":"%b","event":{"' % (item.sequence, item.occurred_at.encode()), len(beginning)
+    ):
+        return Raw(b"{%b}" % data[len(_BEGINNING) : _TIMESTAMP - len(_PROJECTION)])
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _identity(thread_id: str, run_id: str) -> bytes:
+    return b'%b"thread_id":%b,"run_id":%b,"sequence":' % (_BEGINNING, _encode(thread_id), _encode(run_id))
