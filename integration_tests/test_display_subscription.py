@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from agui_relay.broker.errors import RunNotFound
 from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.settings import RelaySettings
 from agui_relay.broker.subscription import Delivery, DisplayCheckpoint, GapNotice
+from agui_relay.cli import main
 from agui_relay.display import DisplayFold
 from agui_relay.projection.errors import ContinuationError
 from agui_relay.relay import Relay
@@ -486,3 +488,55 @@ def test_the_fold_of_a_checkpoint_leaves_the_checkpoint_as_it_is() -> None:
     one.fold_frames(list(message(1))[2:])
     assert items_of(two) == items_of(fold)
     assert checkpoint.snapshot.model_dump_json().encode() == data
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def begun(relay: Relay, writer: FrameWriter) -> FrameWriter:
+    """Give a run whose display covers all but its last two events."""
+    await writer.open()
+    await writer.commit(*message(1), *message(2), outcome="finished")
+    await store(relay.scripts, writer, 8)
+    return writer
+
+
+async def tail(
+    redis_url: str, capture: pytest.CaptureFixture[str], *options: str
+) -> tuple[int | None, list[str], list[str]]:
+    """Run the command in this process: status, lines of output, lines of errors."""
+    status = await asyncio.to_thread(main, ["tail", "run-1", "--redis", redis_url, *options])
+    captured = capture.readouterr()
+    return status, captured.out.splitlines(), captured.err.splitlines()
+
+
+@pytest.mark.parametrize("start", ["log", "display"])
+async def test_a_display_is_printed_as_its_items(
+    redis_url: str, begun: FrameWriter, capsys: pytest.CaptureFixture[str], start: str
+) -> None:
+    status, output, errors = await tail(redis_url, capsys, "--start", start)
+    assert output == [
+        f"{begun.epoch}:8  DISPLAY 2 items, of frames 1 to 8",
+        "  text_message completed 1.0 xxxx1.1 xxxx1.2 xxxx",
+        "  text_message in_progress 2.0 xxxx2.1 xxxx",
+        f"{begun.epoch}:9  TEXT_MESSAGE_CONTENT 2.2 xxxx",
+        f"{begun.epoch}:10  TEXT_MESSAGE_END",
+    ]
+    told = ["frames 1 to 8 can no longer be shown"] if start == "log" else []
+    assert errors == [*told, f"finished, at {begun.epoch}:10"]
+    assert status == 0
+
+
+async def test_a_display_is_one_line_of_json(
+    redis_url: str, begun: FrameWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, (display, *events), _ = await tail(redis_url, capsys, "--start", "display", "--json")
+    assert [item["state"] for item in json.loads(display)["items"]] == ["completed", "in_progress"]
+    assert "type" not in json.loads(display)
+    assert [event.encode() for event in events] == begun.events[8:]
+
+
+def test_an_unknown_start_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tail", "run-1", "--redis", "redis://localhost", "--start", "middle"]) == 2
+    assert "middle" in capsys.readouterr().err

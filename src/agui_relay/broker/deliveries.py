@@ -76,10 +76,10 @@ class DisplayCheckpoint:
         return DisplaySnapshot.read(self.data)
 
     def fold(self) -> DisplayFold:
-        """Return a fold that goes on from here with the events of the deliveries that follow.
+        """Return a fold that goes on from here with the deliveries that follow.
 
-        It counts events, while the stored display counted frames: the `last_stream_id` of an item that changed, and
-        the `first_stream_id` of one that is new, depend on where a reader came in. Everything else does not.
+        What is stored counts frames: set `fold.sequence = delivery.position - 1` before each event, and in the view
+        `full` the items are those of every other reader. In `chat` stream ids, and the ids made of them, may differ.
         """
         from agui_relay.display import DisplayFold
 
