@@ -34,6 +34,8 @@ from integration_tests.waiting import eventually
 
 KEYS = RunKeys("agui", "run-1")
 QUICK = RelaySettings(subscription_lease=1.0, claim_idle=0.5, settle_timeout=20)
+CONNECTIONS = 4
+"""Most that a worker and a publisher beside it have open: two readers, commands, channels."""
 NOT_QUICK = {"AGUI_RELAY_CLAIM_IDLE": "60"}
 
 
@@ -313,7 +315,10 @@ async def test_a_connection_that_goes_dumb(
                 await eventually(partial(_is, worker, False))
                 await eventually(partial(_is, worker, True))
                 await whole(relay, f"run-{number + 2}")
-    assert contacts(log) == ["in"] + 2 * ["lost", "in"]
+    # On a slow machine it is back before the last of its connections is found to be dumb, and loses contact once more.
+    told = contacts(log)
+    assert told == ["in"] + len(told) // 2 * ["lost", "in"]
+    assert 2 <= told.count("lost") <= 2 * CONNECTIONS
 
 
 # -- it refuses -------------------------------------------------------------------------------------------------------
