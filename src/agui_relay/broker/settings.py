@@ -54,7 +54,7 @@ class RelaySettings(BaseSettings):
     display_tail_bytes: Bytes = _MIB
     """Frames behind a run's display checkpoint, or its first frames, until the next one is made; when the checkpoint is
     larger, as many as it has bytes."""
-    display_bytes: Bytes = 32 * _MIB
+    display_bytes: Bytes = 64 * _MIB
     """Display checkpoint of a run, all views together. A run that would have a larger one is left without."""
     items_kept_bytes: Bytes = 16 * _MIB
     """Items kept behind the cursor, and rejected items kept; older ones go. Unread items never go."""
