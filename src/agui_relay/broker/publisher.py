@@ -23,6 +23,9 @@ from agui_relay.source.wire import wire_item
 
 _log = logging.getLogger("agui_relay.publisher")
 
+_TURNS_TO_SEND = 3
+"""Turns of the event loop from an answer in the socket to the next append: it is read, the sender wakes, and writes."""
+
 
 class Publisher:
     """Leases one run and stores its items, in order and each once.
@@ -186,7 +189,8 @@ class Publisher:
             self._check()
         elif len(self._buffer) % self._settings.batch_items == 0:
             # A caller that never waits for anything else must not keep the sender from running.
-            await asyncio.sleep(0)
+            for _ in range(_TURNS_TO_SEND):
+                await asyncio.sleep(0)
 
     async def publish_all(self, items: AsyncIterable[Any]) -> None:
         """Publish what an async iterable gives, until it ends."""

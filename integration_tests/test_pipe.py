@@ -1,0 +1,137 @@
+"""The pipe: many callers on one connection, each with its own answer or a clear failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from functools import partial
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from agui_relay.broker.pipe import Pipe
+from agui_relay.embedded import EmbeddedRedis
+from integration_tests.proxy import Proxy
+from integration_tests.waiting import eventually
+
+WITHIN = 0.5
+
+
+@pytest.fixture
+async def proxy() -> AsyncIterator[Proxy]:
+    async with EmbeddedRedis(port=0) as server:
+        assert server.port is not None
+        async with Proxy(("127.0.0.1", server.port)) as proxy:
+            yield proxy
+
+
+@pytest.fixture
+async def client(proxy: Proxy) -> AsyncIterator[Redis]:
+    async with Redis.from_url(proxy.url) as client:
+        yield client
+
+
+@pytest.fixture
+async def pipe(client: Redis) -> AsyncIterator[Pipe]:
+    pipe = Pipe(client, answer_within=WITHIN)
+    yield pipe
+    pipe.drop()
+
+
+async def asked(pipe: Pipe, command: str, *more: str) -> asyncio.Task[Any]:
+    """Return a call whose command is written."""
+    task = asyncio.create_task(pipe.call(command, *more))
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_callers_share_a_connection_and_each_has_its_answer(proxy: Proxy, pipe: Pipe) -> None:
+    words = [str(number) * 1000 for number in range(200)]
+    assert await asyncio.gather(*(pipe.call("ECHO", word) for word in words)) == [word.encode() for word in words]
+    assert await pipe.call_many([("SET", "n", 7), ("GET", b"n"), ("GET", "nothing")]) == [b"OK", b"7", None]
+    large = b"\r\n\x00" * 4_000_000
+    assert await pipe.call("ECHO", large) == large
+    assert proxy.accepted == 1
+
+
+async def test_an_error_is_its_callers_own(pipe: Pipe) -> None:
+    calls = [("ECHO", "a"), ("EVALSHA", "0" * 40, 0), ("NONSENSE",), ("ECHO", "b")]
+    one, unknown, nonsense, two = await pipe.call_many(calls)
+    assert (one, two) == (b"a", b"b")
+    assert isinstance(unknown, NoScriptError)
+    assert isinstance(nonsense, ResponseError)
+    with pytest.raises(NoScriptError):
+        await pipe.call("EVALSHA", "0" * 40, 0)
+
+
+async def test_who_is_cancelled_leaves_no_answer_to_the_next(proxy: Proxy, pipe: Pipe) -> None:
+    assert await pipe.call("PING") == b"PONG"
+    given_up = await asked(pipe, "ECHO", "given up")
+    other = await asked(pipe, "ECHO", "other")
+    given_up.cancel()
+    assert await other == b"other"
+    assert await pipe.call("ECHO", "next") == b"next"
+    assert proxy.accepted == 1
+
+
+async def test_a_connection_that_is_cut_fails_those_who_wait_and_no_later_call(proxy: Proxy, pipe: Pipe) -> None:
+    await pipe.call("PING")
+    waiting = [await asked(pipe, "BLPOP", "nothing", "0"), await asked(pipe, "ECHO", "behind it")]
+    proxy.cut()
+    for result in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(result, RedisConnectionError)
+    assert await pipe.call("ECHO", "again") == b"again"
+    assert proxy.accepted == 2
+
+
+async def test_a_connection_that_the_server_closed_while_idle_is_not_used(
+    proxy: Proxy, client: Redis, pipe: Pipe
+) -> None:
+    mine = await pipe.call("CLIENT", "ID")
+    assert await client.client_kill_filter(_id=mine) == 1
+
+    async def gone() -> bool:
+        return len(proxy.connections) == 1
+
+    await eventually(gone)
+    assert await pipe.call("CLIENT", "ID") != mine
+
+
+async def test_a_connection_that_is_dumb_is_given_up(proxy: Proxy, pipe: Pipe) -> None:
+    await pipe.call("PING")
+    proxy.stall()
+    calls: list[Awaitable[Any]] = [pipe.call("PING"), pipe.call("PING")]
+    async with asyncio.timeout(10 * WITHIN):
+        for result in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(result, RedisTimeoutError)
+    assert await pipe.call("ECHO", "anew") == b"anew"
+
+
+async def test_a_connection_to_what_is_a_replica_now_is_given_up(proxy: Proxy, client: Any, pipe: Pipe) -> None:
+    await pipe.call("SET", "a", "1")
+    await client.execute_command("REPLICAOF", "127.0.0.1", "1")
+    with pytest.raises(ReadOnlyError):
+        await pipe.call("SET", "a", "2")
+    await client.execute_command("REPLICAOF", "NO", "ONE")
+    before = proxy.accepted
+    await eventually(partial(_set, pipe))
+    assert proxy.accepted == before + 1
+
+
+async def _set(pipe: Pipe) -> bool:
+    return bool(await pipe.call("SET", "a", "3") == b"OK")
+
+
+async def test_a_server_that_cannot_be_reached_is_tried_anew_by_the_next_call() -> None:
+    async with EmbeddedRedis() as server:
+        url = server.url
+        client = Redis.from_url(url)
+        pipe = Pipe(client, answer_within=WITHIN)
+        assert await pipe.call("PING") == b"PONG"
+    for result in await asyncio.gather(pipe.call("PING"), pipe.call("PING"), return_exceptions=True):
+        assert isinstance(result, RedisConnectionError)
+    await client.aclose()
