@@ -558,7 +558,7 @@ async def test_an_output_of_20_mib(relay: Relay) -> None:
     assert events == projection([*run[:-1], decode_item(stored)])
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("place", [0, 40])
 async def test_an_item_that_crashes_the_worker_process(redis_url: str, tmp_path: Path, place: int) -> None:
     """It is set aside after five deliveries, wherever it stands; the run goes on, and a run beside it as well."""
@@ -585,6 +585,7 @@ async def test_an_item_that_crashes_the_worker_process(redis_url: str, tmp_path:
         assert len(mark.read_text()) == 4
 
 
+@pytest.mark.timeout(240)
 async def test_256_items_of_one_mib(redis_url: str) -> None:
     """More than a run's log holds: each event is delivered whole, or its absence is told; memory stays bounded."""
     count, size = 256, 1024 * 1024

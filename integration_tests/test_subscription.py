@@ -21,7 +21,8 @@ KEYS = RunKeys("agui", "run-1")
 
 @pytest.fixture
 async def relay(redis_url: str) -> AsyncIterator[Relay]:
-    async with Relay(redis_url, settings=RelaySettings(subscription_lease=0.6)) as relay:
+    # A third of it without an answer is a lost connection, also when it is only this process that is slow.
+    async with Relay(redis_url, settings=RelaySettings(subscription_lease=1.5)) as relay:
         yield relay
 
 
@@ -174,7 +175,7 @@ async def test_a_lost_announcement_shows_at_the_next_heartbeat(relay: Relay, wri
         # Without a lease the server tells nobody.
         await relay.client.delete(KEYS.subs)
         await writer.commit(event(2))
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(15):
             delivery = await anext(subscription)
         assert isinstance(delivery, Delivery)
         assert delivery.data == event(2)
@@ -186,7 +187,7 @@ async def test_the_lost_message_of_the_end_shows_at_the_next_heartbeat(relay: Re
     async with relay.subscribe("run-1") as subscription:
         await relay.client.delete(KEYS.subs)
         await writer.commit(event(1), outcome="failed")
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(15):
             assert await read(subscription) == writer.events
     assert subscription.outcome == "failed"
 
@@ -207,7 +208,7 @@ async def test_a_deleted_run_is_lost_to_its_readers(relay: Relay, writer: FrameW
     async with relay.subscribe("run-1") as subscription:
         await anext(subscription)
         assert await relay.delete("run-1")
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(15):
             assert await read(subscription) == []
     assert subscription.outcome == "lost"
 
@@ -319,11 +320,11 @@ async def test_an_idle_reader_keeps_its_lease_and_its_connection(relay: Relay, w
         begun = await relay.client.zscore(KEYS.subs, member)
         assert begun is not None
 
-        async def three_leases_later() -> bool:
+        async def two_leases_later() -> bool:
             expiry = await relay.client.zscore(KEYS.subs, member)
-            return expiry is not None and expiry > begun + 1800
+            return expiry is not None and expiry > begun + 3000
 
-        await eventually(three_leases_later)
+        await eventually(two_leases_later)
         await writer.commit(event(1), outcome="finished")
         assert await read(subscription) == writer.events
         assert (subscription.repaired, subscription.reconnects) == (0, 0)
