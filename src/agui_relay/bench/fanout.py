@@ -249,6 +249,11 @@ async def memory(setting: Setting, url: str, readers: int) -> float:
     return (after - before) / readers
 
 
+def counted(readers: int) -> str:
+    """Return how many readers there are, in words."""
+    return f"{readers:,} reader{'s' if readers > 1 else ''}"
+
+
 def peer_name(setting: Setting, readers: int, at: int) -> str:
     """Return the name of a peer, with its number of readers when that is another."""
     return PEERS[setting] + ("" if at == readers else f" of {at:,}")
@@ -258,7 +263,7 @@ async def compare_latency(readers: int, events: int, session: Session) -> list[C
     """Publish one by one to so many readers."""
     at = min(readers, PEERS_AT)
     ours, theirs = await session.interleave(
-        f"{readers:,} readers, one event at a time",
+        f"{counted(readers)}, one event at a time",
         [
             partial(one_by_one, relayed, session.url, readers, events),
             partial(one_by_one, published, session.url, at, events),
@@ -268,7 +273,7 @@ async def compare_latency(readers: int, events: int, session: Session) -> list[C
     return [
         *(
             Case(
-                f"publish to each of {readers:,} readers, p{percent}",
+                f"publish to {counted(readers)}, p{percent}",
                 "ms",
                 Figure(tuple(percentile(round_.milliseconds, percent) for round_ in ours)),
                 name,
@@ -277,7 +282,7 @@ async def compare_latency(readers: int, events: int, session: Session) -> list[C
             for percent in (50, 99)
         ),
         Case(
-            f"{readers:,} readers, one event at a time",
+            f"{counted(readers)}, one event at a time",
             "deliveries/s",
             Figure(tuple(round_.rate for round_ in ours)),
             name,
@@ -289,7 +294,7 @@ async def compare_latency(readers: int, events: int, session: Session) -> list[C
 async def compare_throughput(readers: int, events: int, session: Session) -> list[Case]:
     """Publish all at once to so many readers, beside both peers."""
     at = min(readers, PEERS_AT)
-    name = f"{readers:,} readers, as fast as it goes"
+    name = f"{counted(readers)}, as fast as it goes"
     sides = [
         partial(together, setting, session.url, readers if setting is relayed else at, events)
         for setting in (relayed, *PEERS)
@@ -319,11 +324,11 @@ def steps(session: Session) -> list[Step]:
         ]
     return [
         *(
-            Step(f"{readers:,} readers at once", partial(compare_throughput, readers, events))
+            Step(f"{counted(readers)} at once", partial(compare_throughput, readers, events))
             for readers, events in ((1, 20_000), (100, 1_000), (1_000, 200), (5_000, 60))
         ),
         *(
-            Step(f"{readers:,} readers one by one", partial(compare_latency, readers, events))
+            Step(f"{counted(readers)} one by one", partial(compare_latency, readers, events))
             for readers, events in ((1, 200), (100, 100), (1_000, 20), (5_000, 20))
         ),
     ]

@@ -135,7 +135,7 @@ async def more_readers(many: int, few: int, session: Session) -> list[Case]:
             f"{many:,} readers of one run in a process",
             partial(fanout.together, fanout.relayed, session.url, many, events),
             partial(fanout.together, fanout.relayed, session.url, few, events),
-            peer_name=f"{few:,} readers" if few > 1 else "1 reader",
+            peer_name=fanout.counted(few),
             unit="µs a delivery",
             goal=FLAT,
             value=per_delivery,

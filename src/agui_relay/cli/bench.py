@@ -71,7 +71,7 @@ def bench(
     machine["server"] = session.server
     console.print(report.table(cases, machine))
     for line in report.verdict(cases, quick=quick):
-        console.print(line, markup=False, highlight=False)
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     if json_file is not None:
         document = report.document(cases, began=began, machine=machine, rounds=session.rounds, quick=quick)
         json_file.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
