@@ -77,7 +77,7 @@ class RelaySettings(BaseSettings):
     """Batches of one run before others have their turn."""
     worker_round_bytes: Bytes = 16 * _MIB
     """Items of all runs that a worker fetches at a time."""
-    worker_cached_runs: int = Field(default=4096, ge=1)
+    worker_cached_runs: int = Field(default=16_384, ge=1)
     """Runs whose projector a worker keeps between batches."""
 
 
