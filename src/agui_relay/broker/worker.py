@@ -9,7 +9,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from faststream import AckPolicy, FastStream
 from faststream.redis import StreamSub
@@ -45,6 +45,14 @@ class _Entry(NamedTuple):
     id: bytes
     run_id: str
     inline: Fetched | None
+
+
+class _ReadyStream(StreamSub):
+    """A stream that has its whole name: FastStream makes deep copies for each batch, to put a broker's prefix there."""
+
+    def add_prefix(self, prefix: str) -> Self:
+        """Return the stream itself."""
+        return self
 
 
 class Worker:
@@ -115,7 +123,7 @@ class Worker:
         max_records: int = 1,
         claim: bool = False,
     ) -> None:
-        stream = StreamSub(
+        stream = _ReadyStream(
             keys.ready,
             group=GROUP,
             consumer=consumer,

@@ -92,7 +92,9 @@ else
     conclude(status, kept)
   end
 end
-expire_together()
+if (frames > 0 and lacks_expiry(FRAMES)) or (rejected > 0 and lacks_expiry(REJECTED)) then
+  expire_together()
+end
 
 local told = {}
 if frames > 0 or status ~= state[7] then

@@ -29,6 +29,11 @@ local function expire_at(at)
   end
 end
 
+-- Of a key made after the last renewal; one that is not there never lacks it.
+local function lacks_expiry(key)
+  return redis.call('PEXPIRETIME', key) == -1
+end
+
 -- A key made after the last renewal takes the expiry that the others have.
 local function expire_together()
   local at = redis.call('PEXPIRETIME', STATE)
