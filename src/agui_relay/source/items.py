@@ -114,6 +114,7 @@ _ESCAPES = re.compile(
 )
 # In so few bytes nothing can nest too deep: two a level, and what every item has.
 _SHALLOW_BYTES = 2 * MAX_LEVELS + 90
+_LONG_BYTES = 4096
 _CONTROL_BYTES = bytes(range(0x20))
 _OBJECT = ord("{")
 _CONTENT = b'"['
@@ -265,6 +266,22 @@ def _check_id(name: str, value: str) -> None:
     _VALID_IDS.add(value)
 
 
+def _has_few_brackets(data: bytes) -> bool:
+    """Tell whether brackets come so seldom in an item that they cannot nest too deep."""
+    if len(data) < _LONG_BYTES:
+        return data.count(b"{") + data.count(b"[") <= MAX_LEVELS
+    # In a long one, looking for some is faster than counting all.
+    for bracket in (b"{", b"["):
+        place = -1
+        for _ in range(MAX_LEVELS // 2 + 1):
+            place = data.find(bracket, place + 1)
+            if place < 0:
+                break
+        else:
+            return False
+    return True
+
+
 def check_levels(data: bytes) -> None:
     """Make sure that an item nests no deeper than it may.
 
@@ -272,7 +289,7 @@ def check_levels(data: bytes) -> None:
         ItemError: it has more than :data:`MAX_LEVELS` levels.
 
     """
-    if len(data) <= _SHALLOW_BYTES or data.count(b"{") + data.count(b"[") <= MAX_LEVELS:
+    if len(data) <= _SHALLOW_BYTES or _has_few_brackets(data):
         return
     # Not within strings: these are emptied of all but brackets, then taken out. Two quotes side by side change nothing.
     if b"\\" in data:
