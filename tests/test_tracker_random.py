@@ -233,7 +233,7 @@ class World:
         epoch, position = shown.cursor
         assert position == shown.position
         assert shown.data == (display(epoch, position, self.view) if position else b"")
-        assert self.server.lives[self.server.number].is_safe(position)
+        assert next(life for life in self.server.lives if life.epoch == epoch).is_safe(position)
         assert all(delivery.position <= position for delivery in self.delivered)
         # Of a life in which nothing happened there is nothing to be taken back.
         if all(isinstance(item, DeliverDisplay) and not item.position for item in self.given):
