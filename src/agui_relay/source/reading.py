@@ -198,10 +198,10 @@ def readable(data: Raw) -> str | None:
     """
     if data in (_NOTHING, _NULL):
         return None
-    return _text(data, "value") if memoryview(data)[0] == _STRING else json_text(bytes(data))
+    return _text(data, "value") if memoryview(data)[0] == _STRING else json_text(data)
 
 
-def json_text(encoded: bytes) -> str:
+def json_text(encoded: Raw | bytes) -> str:
     """Return JSON as the text that Python writes for it: compact, with sorted keys.
 
     Raises:
@@ -213,7 +213,7 @@ def json_text(encoded: bytes) -> str:
     except (msgspec.MsgspecError, RecursionError):
         pass  # The long way reads it, or says what is wrong.
     try:
-        return dump_text(from_json(encoded))
+        return dump_text(from_json(bytes(encoded)))
     except ValueError as error:
         raise ItemError(f"not readable JSON: {error}") from error
 
