@@ -244,7 +244,7 @@ async def test_a_hundred_thousand_items_replay_in_under_two_megabytes(redis_url:
         async with relay.publisher("run-1", thread_id="thread-1") as publisher:
             for item in run:
                 await publisher.publish(item)
-        await eventually(partial(ended, relay))
+        await eventually(partial(ended, relay), within=60)
         moment = await Moment.of(relay)
     behind = sum(len(frame) for position, (frame, _) in moment.log if position > moment.covered)
     assert moment.head >= count
