@@ -1,25 +1,24 @@
-"""The worker: a FastStream application that reads ready streams, drains runs and ends the abandoned ones."""
+"""The worker: a FastStream application that reads ready streams and drains the runs of their entries."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from faststream import AckPolicy, FastStream
 from faststream.redis import StreamSub
 from faststream.redis.message import RedisBatchStreamMessage
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 
 from agui_relay.broker.checkpoints import Checkpoints
-from agui_relay.broker.cluster import ask_all, server_time
 from agui_relay.broker.drain import ItemProcessor
 from agui_relay.broker.faults import is_transient
+from agui_relay.broker.housekeeping import Housekeeping
 from agui_relay.broker.keys import GROUP, PartitionKeys, RunKeys
 from agui_relay.broker.pipe import Pipe
 from agui_relay.broker.reading import Contact, ReadyStreamBroker, ReadyStreamReader
@@ -33,10 +32,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("agui_relay.worker")
 
 _READ_BLOCK_MS = 1000
-_PAGE = 500
-"""Runs that are looked at in one round trip."""
-_FORGOTTEN_AFTER = 3600.0
-"""Seconds after which a consumer that nobody reads as is taken for a dead worker's."""
 
 
 class _Entry(NamedTuple):
@@ -56,7 +51,7 @@ class _ReadyStream(StreamSub):
 
 
 class Worker:
-    """What one worker process holds: its consumer name, the entries it works on, its housekeeping."""
+    """What one worker process holds: its consumer names, the entries it works on, its house."""
 
     def __init__(
         self, relay: Relay, processor: ItemProcessor | None = None, *, concurrency: int = 1, consumer: str | None = None
@@ -78,9 +73,16 @@ class Worker:
         self._partitions = [
             PartitionKeys(self._settings.namespace, number) for number in range(self._settings.partitions)
         ]
-        # How far the look through the runs of a partition is, and those to be looked through at once.
-        self._looked: dict[str, int] = {}
-        self._look_now: dict[str, asyncio.Event] = {keys.ready: asyncio.Event() for keys in self._partitions}
+        # The first keeps the plain name: the claiming subscriber shares it, so that a claim counts as its own.
+        self._consumers = [self.consumer, *(f"{self.consumer}.{number}" for number in range(1, concurrency))]
+        self._house = Housekeeping(
+            relay,
+            self._partitions,
+            self.contact,
+            consumers=self._consumers,
+            held=lambda keys: [entry for stream, entry in self._held if stream == keys.ready],
+            part_of=self._part,
+        )
 
     @property
     def rounds(self) -> Rounds:
@@ -105,10 +107,8 @@ class Worker:
         )
         share = max(1, self._settings.worker_entries // self._concurrency)
         for keys in self._partitions:
-            for number in range(self._concurrency):
-                # The first keeps the plain name: the claiming subscriber shares it, so that a claim counts as its own.
-                name = self.consumer if number == 0 else f"{self.consumer}.{number}"
-                self._subscribe(broker, keys, name, max_records=share)
+            for consumer in self._consumers:
+                self._subscribe(broker, keys, consumer, max_records=share)
             self._subscribe(broker, keys, self.consumer, claim=True)
         return FastStream(
             broker, logger=None, lifespan=self._lifespan, after_startup=[self._start], on_shutdown=[self._stop]
@@ -168,21 +168,14 @@ class Worker:
             for keys in self._partitions:
                 await self._ensure_group(keys)
                 self.contact.answered(self._part(keys))
-            tasks = [
-                asyncio.create_task(self._repeat(self._settings.claim_idle / 3, self._renew), name="renew entries"),
-                asyncio.create_task(self._repeat(self._settings.publisher_lease / 3, self._sweep), name="sweep runs"),
-                *(asyncio.create_task(self._look(keys), name=f"look through {keys.runs}") for keys in self._partitions),
-            ]
             try:
-                yield
+                async with self._house.kept():
+                    yield
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
                 if self._broker is not None:
                     await self._broker.end_reading()
                 await checkpoints.close()
-                await self._forget()
+                await self._house.hand_on()
 
     async def _start(self) -> None:
         self._reading = True
@@ -194,7 +187,7 @@ class Worker:
         if await ensure_group(self._relay.client, keys):
             _log.info("made the consumer group of %s", keys.ready)
             # Where the group was missing, entries may be.
-            self._look_now[keys.ready].set()
+            self._house.look_now(keys)
 
     async def _handle(self, keys: PartitionKeys, entries: Sequence[_Entry], *, claimed: bool) -> None:
         """Drain the runs of ready entries; wait out a server that cannot be reached, the entries stay ours."""
@@ -222,117 +215,6 @@ class Worker:
             self.contact.answered(self._part(keys), caller)
             for entry in runs:
                 self._held.pop((keys.ready, entry), None)
-
-    async def _renew(self, keys: PartitionKeys) -> None:
-        """Keep others from claiming what is in work here."""
-        entries = [entry for stream, entry in self._held if stream == keys.ready]
-        if entries:
-            await self._relay.client.xclaim(keys.ready, GROUP, self.consumer, 0, entries, justid=True)
-
-    async def _sweep(self, keys: PartitionKeys) -> None:
-        """End the runs whose publisher's lease is over.
-
-        Only after one full lease of unbroken contact: while the server was away no publisher could renew its lease.
-        """
-        # Changes nothing; refused, as the renewal of a lease is, by a server that is out of memory.
-        await self._relay.client.zadd(keys.leases, {"": 0}, xx=True)
-        if self.contact.unbroken_with(self._part(keys)) < self._settings.publisher_lease:
-            return
-        client = self._relay.client
-        settings = self._settings
-        now = await server_time(client, keys.leases)
-        for run_id in await client.zrangebyscore(keys.leases, "-inf", now, start=0, num=100):
-            run = RunKeys(settings.namespace, run_id.decode(), settings.partitions)
-            word = await self._relay.scripts.abandon(run, token="", kept_ms=milliseconds(settings.ended_run_kept))
-            if word == "abandoned":
-                _log.warning("run %r is abandoned: its publisher's lease is over", run.run_id)
-        await client.zremrangebyscore(keys.runs, "-inf", now - milliseconds(settings.live_run_kept))
-        for consumer in await client.xinfo_consumers(keys.ready, GROUP):
-            if consumer["pending"] == 0 and consumer["idle"] > milliseconds(_FORGOTTEN_AFTER):
-                await self._relay.scripts.forget(keys, consumer=consumer["name"].decode())
-
-    async def _look(self, keys: PartitionKeys) -> None:
-        """Look through the runs for those that wait in vain: a page now and then, all when the queue was lost."""
-        now = self._look_now[keys.ready]
-        now.set()
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.publisher_lease / 3):
-                    await now.wait()
-            try:
-                if now.is_set():
-                    now.clear()
-                    self._looked[keys.ready] = 0
-                    while await self._mend_some(keys, at_once=True):
-                        pass
-                else:
-                    await self._mend_some(keys, at_once=False)
-                self.contact.answered(self._part(keys), "look")
-            except (RedisError, OSError) as error:
-                now.set()
-                await self.contact.failed(error, self._part(keys), "look")
-
-    async def _mend_some(self, keys: PartitionKeys, *, at_once: bool) -> bool:
-        """Mend the runs of the next page; return whether there are more.
-
-        `at_once` also doubts an entry that is new: else it had time enough to be read, claimed and worked on.
-        """
-        client, settings = self._relay.client, self._settings
-        cursor, rows = await client.zscan(keys.runs, self._looked.get(keys.ready, 0), count=_PAGE)
-        self._looked[keys.ready] = int(cursor)
-        if not rows:
-            return bool(cursor)
-        runs = [RunKeys(settings.namespace, run_id.decode(), settings.partitions) for run_id, _ in rows]
-        states = await ask_all(client, [("HMGET", run.state, "last", "cursor", "ready", "status") for run in runs])
-        leases = await client.zmscore(keys.leases, [run.run_id for run in runs])
-        settled = await server_time(client, keys.ready) - milliseconds(max(10.0, 3 * settings.claim_idle))
-        for run, (last, read, entry, status), lease in zip(runs, states, leases, strict=True):
-            if last is not None:
-                is_new = entry is not None and not at_once and int(entry.partition(b"-")[0]) > settled
-                if (last == read or is_new) and (status != b"live" or lease is not None):
-                    continue
-            word = await self._relay.scripts.mend(run, lease_ms=milliseconds(settings.publisher_lease))
-            if word == "queued":
-                _log.warning("run %r waited in vain and is queued again", run.run_id)
-        return bool(cursor)
-
-    async def _forget(self) -> None:
-        """Hand on what was read in this worker's name and not worked on; then take its names from the group."""
-        lease = milliseconds(self._settings.publisher_lease)
-        try:
-            for keys in self._partitions:
-                for number in range(self._concurrency):
-                    name = self.consumer if number == 0 else f"{self.consumer}.{number}"
-                    for entry, run in await self._pending(keys, name):
-                        await self._relay.scripts.mend(run, lease_ms=lease, given_back=entry)
-                    await self._relay.scripts.forget(keys, consumer=name)
-        except (RedisError, OSError) as error:
-            _log.info("the consumer %r stays behind: %s", self.consumer, error)
-
-    async def _pending(self, keys: PartitionKeys, consumer: str) -> list[tuple[bytes, RunKeys]]:
-        client, settings = self._relay.client, self._settings
-        rows = await client.xpending_range(keys.ready, GROUP, "-", "+", settings.worker_entries * 2, consumer)
-        entries = [row["message_id"] for row in rows]
-        found = await ask_all(client, [("XRANGE", keys.ready, entry, entry) for entry in entries])
-        return [
-            (entry, RunKeys(settings.namespace, row[0][1][b"__data__"].decode(), settings.partitions))
-            for entry, row in zip(entries, found, strict=True)
-            if row
-        ]
-
-    async def _repeat(self, seconds: float, work: Callable[[PartitionKeys], Awaitable[None]]) -> None:
-        async def try_to(keys: PartitionKeys) -> None:
-            try:
-                await work(keys)
-                self.contact.answered(self._part(keys), work)
-            except (RedisError, OSError) as error:
-                # Without the group there is nothing to keep house of; the reader makes it anew.
-                if not (isinstance(error, ResponseError) and "NOGROUP" in str(error)):
-                    await self.contact.failed(error, self._part(keys), work)
-
-        while True:
-            await asyncio.sleep(seconds)
-            await asyncio.gather(*map(try_to, self._partitions))
 
 
 def create_worker(
