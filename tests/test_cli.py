@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+import agui_relay
 from agui_relay import Relay
 from agui_relay.broker.keys import GROUP, RunKeys
 from agui_relay.cli import main
@@ -106,6 +107,8 @@ def says(errors: str) -> str:
         (["worker", "--redis", "redis://localhost", "--log-level", "loud"], "loud"),
         (["publish", "run-1", "/no/such/file", "--redis", "redis://localhost"], "/no/such/file"),
         (["demo", "--speed", "0"], "--speed"),
+        (["tail", "run-1", "--after", "12", "--redis", "redis://localhost"], "--after"),
+        (["runs", "--redis", "redis://localhost:port"], "port"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(
@@ -128,13 +131,31 @@ def test_help_is_no_failure(arguments: list[str], capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     "arguments",
-    [["tail", "run-1"], ["worker"], ["publish", "run-1", os.devnull], ["runs"], ["rejected", "run-1"]],
+    [["tail", "run-1"], ["worker"], ["publish", "run-1", os.devnull], ["runs"], ["rejected", "run-1"], ["delete", "r"]],
 )
 def test_no_redis_is_one_line_and_status_1(
     arguments: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert main([*arguments, "--redis", f"unix://{tmp_path}/no.sock"]) == 1
-    assert "no.sock" in says(capsys.readouterr().err)
+    assert main([*arguments, "--redis", f"unix://me:secret@{tmp_path}/no.sock"]) == 1
+    told = says(capsys.readouterr().err)
+    assert f"cannot reach Redis at unix://{tmp_path}/no.sock: " in told
+    assert "secret" not in told
+
+
+@pytest.mark.parametrize(("name", "value"), [("CLAIM_IDLE", "soon"), ("WORKER_ENTRIES", "0"), ("NAMESPACE", "a b")])
+def test_a_bad_setting_in_the_environment_is_named(
+    name: str, value: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"AGUI_RELAY_{name}", value)
+    assert main(["runs", "--redis", "redis://localhost"]) == 2
+    told = says(capsys.readouterr().err)
+    assert f"AGUI_RELAY_{name}: got {value!r}, " in told
+    assert "should" in told
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"agui-relay {agui_relay.__version__}\n"
 
 
 @pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", ""])
@@ -149,7 +170,10 @@ async def test_a_run_goes_in_and_comes_out_byte_for_byte(
     async with worker(redis_url), process("tail", recording.run_id, "--redis", redis_url, "--json") as tail:
         status, output, errors = await run("publish", recording.run_id, items_file)
         assert (status, errors) == (0, "")
-        assert output.startswith(f"{len(recording.items)} items published".encode())
+        count = len(recording.items)
+        assert (
+            output.decode() == f"{count} items read, {count} stored; run {recording.run_id!r} is complete: finished\n"
+        )
         events, notes = await tail.communicate()
         assert events.splitlines() == list(recording.events)
         assert notes.decode().startswith("finished, at ")
@@ -216,12 +240,83 @@ async def test_the_items_of_the_documentation_are_a_run(redis_url: str, tmp_path
     assert outcome.startswith("finished, at ")
 
 
-async def test_a_bad_line_is_named(recording: Recording, tmp_path: Path, run: Run) -> None:
+async def test_a_bad_line_is_named(recording: Recording, items_file: Path, tmp_path: Path, run: Run) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_bytes(b"\n".join([*recording.items[:2], b"", b'{"v": 1, "source": "nobody"}', *recording.items[2:]]))
     status, output, errors = await run("publish", recording.run_id, path)
     assert (status, output) == (1, b"")
     assert f"{path}, line 4: " in says(errors)
+    assert "is abandoned" in says(errors)
+
+    # What was stored before it is a run that is over; its id is free after it is deleted.
+    assert "is over (" in says((await run("publish", recording.run_id, items_file))[2])
+    assert await run("delete", recording.run_id) == (0, f"run {recording.run_id!r} is deleted\n".encode(), "")
+    assert (await run("publish", recording.run_id, items_file))[0] == 0
+    assert (await run("delete", recording.run_id))[0] == 0
+    status, output, errors = await run("delete", recording.run_id)
+    assert (status, output) == (1, b"")
+    assert recording.run_id in says(errors)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+async def test_input_that_ends_too_early_is_status_1(
+    recording: Recording, tmp_path: Path, run: Run, redis_url: str, count: int
+) -> None:
+    path = tmp_path / "short.jsonl"
+    path.write_bytes(b"".join(item + b"\n" for item in recording.items[:count]))
+    status, output, errors = await run("publish", recording.run_id, path)
+    assert (status, output) == (1, b"")
+    told = "ended without the run's terminal item; 1 items read, 1 stored" if count else "has no item"
+    assert f"{path} {told}" in says(errors)
+    assert status_of(redis_url, recording.run_id) == ("closing" if count else None)
+
+
+async def test_a_run_is_not_begun_with_items_of_another(
+    items_file: Path, recording: Recording, run: Run, redis_url: str
+) -> None:
+    status, output, errors = await run("publish", "another", items_file)
+    assert (status, output) == (1, b"")
+    assert f"line 1: the first item is of run {recording.run_id!r}, not of 'another'" in says(errors)
+    assert status_of(redis_url, "another") is None
+
+
+async def test_a_first_line_that_is_bad_begins_no_run(tmp_path: Path, run: Run, redis_url: str) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(b"\n{}\n")
+    assert f"{path}, line 2: " in says((await run("publish", "run-1", path))[2])
+    assert status_of(redis_url, "run-1") is None
+
+
+async def test_what_is_read_and_what_is_stored_are_counted(
+    recording: Recording, tmp_path: Path, run: Run, redis_url: str
+) -> None:
+    path = tmp_path / "twice.jsonl"
+    path.write_bytes(b"\n".join([*recording.items[:3], *recording.items]))
+    status, output, _ = await run("publish", recording.run_id, path)
+    count = len(recording.items)
+    assert status == 0
+    assert output.startswith(f"{count + 3} items read, {count} stored; ".encode())
+
+
+@pytest.mark.parametrize(
+    ("redirection", "words"),
+    [("</dev/null", "standard input has no item"), ("<&-", "standard input is closed"), ("<items.jsonl", "")],
+)
+async def test_standard_input_need_be_no_pipe(
+    redis_url: str, recording: Recording, items_file: Path, redirection: str, words: str
+) -> None:
+    shell = await asyncio.create_subprocess_shell(
+        f"exec '{sys.executable}' -m agui_relay.cli publish {recording.run_id} --redis '{redis_url}' {redirection}",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=items_file.parent,
+    )
+    output, errors = await asyncio.wait_for(shell.communicate(), 30)
+    if words:
+        assert (shell.returncode, output) == (1, b"")
+        assert words in says(errors.decode())
+    else:
+        assert (shell.returncode, errors) == (0, b"")
 
 
 async def test_a_run_is_published_by_one_at_a_time(
@@ -234,9 +329,10 @@ async def test_a_run_is_published_by_one_at_a_time(
         status, _, errors = await run("publish", recording.run_id, items_file)
         assert status == 1
         assert recording.run_id in says(errors)
-        output, _ = await first.communicate()
-    # Nobody has projected the item yet; then the run is abandoned, as it had no terminal item.
-    assert output == b"1 items published, the run is closing\n"
+        output, told = await first.communicate()
+    # The run is abandoned, as it had no terminal item.
+    assert (first.returncode, output) == (1, b"")
+    assert "is abandoned" in says(told.decode())
 
 
 @pytest.mark.parametrize("command", [["runs"], ["rejected"], ["tail", "--wait", "0.05"]])
@@ -295,6 +391,58 @@ async def test_a_reader_may_leave(redis_url: str, recording: Recording, items_fi
         output, errors = await head.communicate()
     assert output.splitlines() == [recording.events[0], b"0 0"]
     assert errors == b""
+
+
+async def test_tail_says_what_a_cursor_that_does_not_fit_means(
+    redis_url: str, recording: Recording, items_file: Path, run: Run
+) -> None:
+    async with worker(redis_url):
+        await run("publish", recording.run_id, items_file)
+        _, events, outcome = await run("tail", recording.run_id, "--json")
+        cursor = outcome.split()[-1]
+        epoch, _, last = cursor.partition(":")
+
+        for wrong, words in (
+            ("another:7", "the cursor is of another life of this run; showing it from the start"),
+            (f"{epoch}:{int(last) + 5}", "the cursor is ahead of all that this run has; showing it from the start"),
+        ):
+            assert await run("tail", recording.run_id, "--after", wrong, "--json") == (0, events, f"{words}\n{outcome}")
+
+
+async def test_tail_says_what_is_in_the_display_only(
+    redis_url: str, recording: Recording, items_file: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGUI_RELAY_DISPLAY_TAIL_BYTES", "5000")
+    monkeypatch.setenv("AGUI_RELAY_FRAME_LOG_BYTES", "20000")
+    async with worker(redis_url):
+        await run("publish", recording.run_id, items_file)
+        # Its first frames go once the display covers them.
+        keys = RunKeys("agui", recording.run_id)
+        with Redis.from_url(redis_url) as client:
+            await wait_for(lambda: client.exists(keys.frames) and not client.xrange(keys.frames, "1", "1"))
+        await wait_for(lambda: status_of(redis_url, recording.run_id) == "finished")
+        status, text, notes = await run("tail", recording.run_id)
+    assert status == 0
+    head, *lines = text.decode().splitlines()
+    position = int(head.split()[0].partition(":")[2])
+    assert f"DISPLAY {sum(line.startswith('  ') for line in lines):,} items, of frames 1 to {position}" in head
+    told, outcome = notes.splitlines()
+    assert told == f"frames 1 to {position} can be seen only as part of the display that follows"
+    assert outcome.startswith("finished, at ")
+    # No line without what the item is about.
+    assert not [line for line in lines if line.startswith("  observation") and len(line.split()) < 3]
+    assert [line for line in lines if line.startswith("  observation completed ")]
+
+
+async def test_tail_says_that_no_display_is_stored(
+    redis_url: str, recording: Recording, items_file: Path, run: Run
+) -> None:
+    async with worker(redis_url):
+        await run("publish", recording.run_id, items_file)
+        _, text, _ = await run("tail", recording.run_id, "--start", "display")
+    first, second, *_ = text.decode().splitlines()
+    assert first.split(maxsplit=1)[1] == "DISPLAY nothing is stored yet"
+    assert second.split()[1] == "RUN_STARTED"
 
 
 def test_a_run_id_that_cannot_be_is_told(redis_url: str, capsys: pytest.CaptureFixture[str]) -> None:

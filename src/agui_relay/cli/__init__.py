@@ -7,8 +7,10 @@ reader that closes our standard output is none.
 import os
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 from redis.exceptions import RedisError
 
 from agui_relay.broker.errors import RelayError
@@ -24,12 +26,32 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from agui_relay import __version__
+
+        sys.stdout.write(f"agui-relay {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None:
+    pass
+
+
 app.command("demo")(demo.demo)
 app.command("worker")(worker.worker)
 app.command("publish")(publish.publish)
 app.command("tail")(tail.tail)
 app.command("runs")(runs.runs)
 app.command("rejected")(runs.rejected)
+app.command("delete")(runs.delete)
 app.command("bench")(bench.bench)
 
 
@@ -63,6 +85,15 @@ def _left_alone() -> int:
     return 0
 
 
+def _bad_environment(error: ValidationError) -> str:
+    """Say which variables are wrong: of all settings, a command takes from elsewhere only what it checks itself."""
+    return "; ".join(
+        f"bad value of AGUI_RELAY_{'_'.join(map(str, one['loc'])).upper()}: got {one['input']!r:.100},"
+        f" {one['msg'][:1].lower()}{one['msg'][1:]}"
+        for one in error.errors()
+    )
+
+
 def _report(error: BaseException) -> int:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -70,6 +101,9 @@ def _report(error: BaseException) -> int:
     say = getattr(error, "format_message", None)
     if callable(say):
         message = say()
+    elif isinstance(error, ValidationError) and error.title == "RelaySettings":
+        sys.stderr.write(f"agui-relay: {_bad_environment(error)}\n")
+        return 2
     elif isinstance(error, _TELLING) and str(error):
         message = str(error)
     else:

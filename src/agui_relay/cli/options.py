@@ -1,6 +1,7 @@
 """Options that several commands share, and how a command is told where Redis is."""
 
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -10,6 +11,10 @@ SCHEMES = ("redis://", "rediss://", "unix://")
 def _redis_url(url: str) -> str:
     if not url.startswith(SCHEMES):
         raise typer.BadParameter(f"expected {', '.join(SCHEMES[:-1])} or {SCHEMES[-1]}, got {url!r}")
+    try:
+        urlsplit(url).port  # noqa: B018 - raises
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
     return url
 
 

@@ -1,4 +1,4 @@
-"""`agui-relay runs` and `agui-relay rejected`: what is in Redis, without taking part in it."""
+"""`agui-relay runs`, `rejected` and `delete`: what is in Redis, without taking part in it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from agui_relay.cli.connection import relay_at
 from agui_relay.cli.options import AsJson, RedisUrl, RunId
 from agui_relay.cli.summary import one_line
 
@@ -32,10 +33,18 @@ def rejected(run_id: RunId, redis: RedisUrl, as_json: AsJson = False) -> None:
     asyncio.run(_rejected(redis, run_id, as_json))
 
 
-async def _runs(redis: str, run_id: str | None, as_json: bool) -> None:
-    from agui_relay import Relay, RunNotFound
+def delete(run_id: RunId, redis: RedisUrl) -> None:
+    """Delete a run, live or ended, with all that is kept of it; its id may be used again.
 
-    async with Relay(redis) as relay:
+    Whoever follows it is told that it was lost. The status is 1 when there is no such run.
+    """
+    asyncio.run(_delete(redis, run_id))
+
+
+async def _runs(redis: str, run_id: str | None, as_json: bool) -> None:
+    from agui_relay import RunNotFound
+
+    async with relay_at(redis) as relay:
         if run_id is None:
             found = [info async for info in relay.runs()]
         else:
@@ -55,13 +64,22 @@ async def _runs(redis: str, run_id: str | None, as_json: bool) -> None:
 
 
 async def _rejected(redis: str, run_id: str, as_json: bool) -> None:
-    from agui_relay import Relay, RunNotFound
+    from agui_relay import RunNotFound
 
-    async with Relay(redis) as relay:
+    async with relay_at(redis) as relay:
         if await relay.run(run_id) is None:
             raise RunNotFound(f"there is no run {run_id!r}")
         async for item in relay.rejected(run_id):
             _write(_as_json(item) if as_json else f"{item.ordinal}  {one_line(item.error, 200)}")
+
+
+async def _delete(redis: str, run_id: str) -> None:
+    from agui_relay import RunNotFound
+
+    async with relay_at(redis) as relay:
+        if not await relay.delete(run_id):
+            raise RunNotFound(f"there is no run {run_id!r}")
+    _write(f"run {run_id!r} is deleted")
 
 
 def _as_json(item: RejectedItem) -> str:

@@ -43,7 +43,7 @@ def summary(event: bytes) -> str:
 
 def item_summary(item: Item) -> str:
     """Return the kind of an item, its state, and the part of its content that matters."""
-    details = (item.content.get(field) for field in ("toolCallName", "name", "text", "result"))
+    details = (item.content.get(field) for field in ("type", "toolCallName", "name", "text", "result"))
     return " ".join([item.kind, item.state, *(one_line(detail) for detail in details if isinstance(detail, str))])
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from agui_relay.cli.connection import redis_without_password, relay_at
 from agui_relay.cli.options import RedisUrl
 
 
@@ -33,23 +34,18 @@ def worker(
 
 
 async def _work(redis: str, processor: Callable[..., Any] | None, concurrency: int, consumer: str | None) -> None:
-    from agui_relay import Relay, create_worker
+    from agui_relay import create_worker
 
-    app = create_worker(Relay(redis), processor, concurrency=concurrency, consumer=consumer)
+    async with relay_at(redis) as relay:
+        app = create_worker(relay, processor, concurrency=concurrency, consumer=consumer)
 
-    @app.after_startup
-    async def say() -> None:
-        # Whoever started this process may wait for the line.
-        sys.stdout.write(f"worker is ready: {redis_without_password(redis)}\n")
-        sys.stdout.flush()
+        @app.after_startup
+        async def say() -> None:
+            # Whoever started this process may wait for the line.
+            sys.stdout.write(f"worker is ready: {redis_without_password(redis)}\n")
+            sys.stdout.flush()
 
-    await app.run()
-
-
-def redis_without_password(url: str) -> str:
-    """Return the address without what follows it and without the credentials before it."""
-    scheme, _, rest = url.partition("?")[0].partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
+        await app.run()
 
 
 def _load(name: str | None) -> Callable[..., Any] | None:
