@@ -79,7 +79,7 @@ async def beside_reference(
         name,
         timed(ours, at_least=session.at_least),
         None if kind is None else timed(lambda: peer(kind), at_least=session.at_least),
-        peer_name="reference",
+        peer_name=REFERENCE.distribution,
         unit=unit,
         goal=goal,
         missing=missing,
@@ -136,7 +136,7 @@ async def of_run(run: Run, session: Session) -> list[Case]:
         )
     name, goal = f"{run.name}: live item to display", at_least(1 if run.recorded else 8)
     if missing := harness_missing():
-        return [*rows, Case(name, "items/s", None, "reference", None, goal, missing)]
+        return [*rows, Case(name, "items/s", None, REFERENCE.distribution, None, goal, missing)]
     items = await run.live()
     rows.append(
         await beside_reference(

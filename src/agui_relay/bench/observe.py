@@ -28,7 +28,7 @@ async def beside_reference(run: Run, session: Session) -> list[Case]:
     """Measure one run."""
     name, goal = f"{run.name}: live item to typed events", at_least(GOALS.get(run.name, 1))
     if missing := harness_missing():
-        return [Case(name, "items/s", None, "reference observe", None, goal, missing)]
+        return [Case(name, "items/s", None, f"{REFERENCE.distribution} observe", None, goal, missing)]
     items = await run.live()
     missing = REFERENCE.missing
     peer = None
@@ -36,7 +36,11 @@ async def beside_reference(run: Run, session: Session) -> list[Case]:
         kind = REFERENCE.load().HarnessAguiStreamObserver
         peer = timed(partial(observe, kind, items), at_least=session.at_least)
     ours = timed(partial(observe, HarnessAguiStreamObserver, items), at_least=session.at_least)
-    return [await session.compare(name, ours, peer, peer_name="reference observe", goal=goal, missing=missing)]
+    return [
+        await session.compare(
+            name, ours, peer, peer_name=f"{REFERENCE.distribution} observe", goal=goal, missing=missing
+        )
+    ]
 
 
 def steps(session: Session) -> list[Step]:

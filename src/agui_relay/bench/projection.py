@@ -68,7 +68,7 @@ async def beside_both(run: Run, session: Session) -> list[Case]:
             f"{run.name}: item bytes to frame bytes",
             ours,
             peer,
-            peer_name="reference observe + dump",
+            peer_name=f"{REFERENCE.distribution} observe + dump",
             goal=at_least(15),
             missing=missing,
         ),

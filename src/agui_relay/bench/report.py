@@ -32,18 +32,20 @@ def machine() -> dict[str, Any]:
 
 
 def document(cases: Cases, *, began: datetime, machine: Mapping[str, Any], rounds: int, quick: bool) -> dict[str, Any]:
-    """Return everything that was measured, as JSON takes it."""
+    """Return everything that was measured, as JSON takes it; of a `quick` run without goals."""
     return {
         "began": began.astimezone(UTC).isoformat(timespec="seconds"),
         "rounds": rounds,
         "quick": quick,
         "machine": dict(machine),
-        "cases": [{"suite": suite, **_row(case)} for suite, rows in cases.items() for case in rows],
+        "cases": [
+            {"suite": suite, **_row(case)} for suite, rows in cases.items() for case in _judged(rows, quick=quick)
+        ],
     }
 
 
-def table(cases: Cases, machine: Mapping[str, Any]) -> Table:
-    """Return the table."""
+def table(cases: Cases, machine: Mapping[str, Any], *, quick: bool) -> Table:
+    """Return the table; of a `quick` run without goals, which its figures say nothing about."""
     load = machine["load"][0]
     title = f"{machine['processor']}, {machine['processors']} processors, load {load:g}; Python {machine['python']}"
     if machine["server"]:
@@ -53,7 +55,7 @@ def table(cases: Cases, machine: Mapping[str, Any]) -> Table:
         shown.add_column(heading, justify="left" if heading in ("case", "peer") else "right")
     for suite, rows in cases.items():
         shown.add_section()
-        for case in rows:
+        for case in _judged(rows, quick=quick):
             # Names and reasons may have brackets, which are no markup.
             shown.add_row(*map(escape, (f"{suite}: {case.name}", *_cells(case))))
     return shown
@@ -76,6 +78,10 @@ def verdict(cases: Cases, *, quick: bool) -> list[str]:
         if case.goal is not None and case.ratio is not None and not case.holds
     ]
     return lines + _missing(cases)
+
+
+def _judged(rows: Sequence[Case], *, quick: bool) -> Sequence[Case]:
+    return [case._replace(goal=None) for case in rows] if quick else rows
 
 
 def _missing(cases: Cases) -> list[str]:

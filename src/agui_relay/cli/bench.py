@@ -69,7 +69,7 @@ def bench(
         cases = asyncio.run(measure(plan, session, lambda: progress.advance(bar)))
     console = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
     machine["server"] = session.server
-    console.print(report.table(cases, machine))
+    console.print(report.table(cases, machine, quick=quick))
     for line in report.verdict(cases, quick=quick):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     if json_file is not None:
