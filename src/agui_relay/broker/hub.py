@@ -214,7 +214,9 @@ class Hub:
                 await self._session(connection)
             except (RedisError, OSError) as error:
                 if self._connected_at is not None:
-                    _log.warning("lost the connection of the channels: %s: %s", type(error).__name__, error)
+                    _log.warning(
+                        "lost the connection to Redis, subscriptions wait for it: %s: %s", type(error).__name__, error
+                    )
                 elif not self._was_connected:
                     self._fail_waiting(error)
             finally:
