@@ -21,7 +21,9 @@ class RelaySettings(BaseSettings):
     `AGUI_RELAY_<FIELD>`; an argument wins over the environment.
     """
 
-    model_config = SettingsConfigDict(env_prefix="AGUI_RELAY_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="AGUI_RELAY_", extra="ignore", frozen=True, use_attribute_docstrings=True
+    )
 
     namespace: str = Field(default="agui", pattern=r"^[A-Za-z0-9._-]{1,64}$")
     """First word of every key and channel."""
