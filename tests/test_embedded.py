@@ -53,6 +53,10 @@ def is_alive(process_id: int) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
+def within(directory: Path) -> set[Path]:
+    return set(directory.iterdir())
+
+
 @pytest.mark.parametrize("port", [None, 0])
 async def test_answers_as_soon_as_it_is_entered_and_ends_with_the_block(port: int | None) -> None:
     began = time.monotonic()
@@ -159,6 +163,37 @@ async def test_it_ends_with_a_parent_that_is_killed(where: str) -> None:
         parent.kill()
         await parent.wait()
     await wait_until_gone(int(process_id))
+
+
+async def test_what_a_killed_parent_leaves_is_removed_by_the_next(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="t-") as place:  # short enough for sockets
+        monkeypatch.setattr(tempfile, "tempdir", place)
+        homes = Path(place)
+        (homes / "agui-relay-of-somebody-else").mkdir()
+        (homes / "agui-relay-elsewhere").symlink_to(tmp_path)
+        (tmp_path / "claim").touch()
+        kept = within(homes)
+        async with EmbeddedRedis() as first:
+            parent = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", PARENT, "main"), stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": place}
+            )
+            try:
+                assert parent.stdout is not None
+                process_id, _ = (await parent.stdout.readline()).decode().split()
+            finally:
+                parent.kill()
+                await parent.wait()
+            await wait_until_gone(int(process_id))
+            (left,) = within(homes) - kept - {first.directory.parent}
+            async with EmbeddedRedis() as second:
+                assert not left.exists()
+                assert within(homes) == kept | {first.directory.parent, second.directory.parent}
+                assert await ping(first.url)
+                assert await ping(second.url)
+        assert within(homes) == kept
+        assert (tmp_path / "claim").exists()
 
 
 def test_it_outlives_the_thread_that_started_it() -> None:

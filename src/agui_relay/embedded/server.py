@@ -11,21 +11,20 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 from urllib.parse import quote
+
+from agui_relay.embedded.home import new_home
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _LOOPBACK = "127.0.0.1"
 _READY_TIMEOUT = 10.0  # seconds; a start takes about 0.05, a large append-only file takes longer
 _STOP_TIMEOUT = 10.0  # seconds until SIGKILL
 _PORT_ATTEMPTS = 20
-# sockaddr_un holds 108 bytes on Linux, 104 on macOS, one of them the final zero.
-_SOCKET_PATH_BYTES = 103
 
 
 class EmbeddedRedisError(RuntimeError):
@@ -41,7 +40,8 @@ class EmbeddedRedis:
             client = redis.asyncio.Redis.from_url(server.url)
 
     It ends with the block, and also when this process is killed with SIGKILL. Enter the block in the thread that will
-    leave it. Nothing is kept on disk unless `arguments` say so.
+    leave it. Nothing is kept on disk unless `arguments` say so. A process that is killed leaves a temporary directory,
+    which the next server that this user starts removes.
 
     - `arguments` are passed on to the server, last, so that they win: ``"--appendonly", "yes"``.
     - `port`: None listens on a unix socket only this user can open; 0 on a free port of 127.0.0.1; any other number on
@@ -68,6 +68,7 @@ class EmbeddedRedis:
         self._kept_directory = None if directory is None else Path(directory)
         self._given_binary = None if binary is None else str(Path(binary).absolute())
         self._home: Path | None = None  # ours: the socket, the log, and the data unless a directory was given
+        self._claim: BinaryIO | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     async def __aenter__(self) -> Self:
@@ -119,7 +120,7 @@ class EmbeddedRedis:
         binary = self._given_binary or packaged_server()
         is_first = self._home is None
         if self._home is None:
-            self._home = _short_temporary_directory()
+            self._home, self._claim = new_home()
         self.directory.mkdir(parents=True, exist_ok=True)
         try:
             await self._start(binary)
@@ -149,6 +150,9 @@ class EmbeddedRedis:
         if self._home is not None:
             shutil.rmtree(self._home, ignore_errors=True)
             self._home = None
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
         self._port = None
 
     async def _start(self, binary: str) -> None:
@@ -282,14 +286,6 @@ async def _gone(process: subprocess.Popen[bytes]) -> None:
         if process.poll() is None:
             process.kill()
             process.wait()
-
-
-def _short_temporary_directory() -> Path:
-    home = Path(tempfile.mkdtemp(prefix="agui-relay-"))
-    if len(os.fsencode(home / "redis.sock")) > _SOCKET_PATH_BYTES:
-        home.rmdir()
-        home = Path(tempfile.mkdtemp(prefix="agui-relay-", dir="/tmp"))
-    return home
 
 
 def _free_port() -> int:
