@@ -16,10 +16,11 @@ import pytest
 from redis import Redis
 
 import agui_relay
-from agui_relay import Relay
+from agui_relay import GapNotice, Relay
 from agui_relay.broker.keys import GROUP, RunKeys
 from agui_relay.cli import main
 from agui_relay.cli.summary import one_line, summary
+from agui_relay.cli.tail import restart
 from agui_relay.demo.recording import Recording, load_recording
 
 COMMAND = (sys.executable, "-m", "agui_relay.cli")
@@ -407,6 +408,21 @@ async def test_tail_says_what_a_cursor_that_does_not_fit_means(
             (f"{epoch}:{int(last) + 5}", "the cursor is ahead of all that this run has; showing it from the start"),
         ):
             assert await run("tail", recording.run_id, "--after", wrong, "--json") == (0, events, f"{words}\n{outcome}")
+
+
+@pytest.mark.parametrize(
+    ("before", "shown", "words"),
+    [
+        ("a:7", True, "the run was deleted and has begun again; what was shown is void, showing it from the start"),
+        ("b:7", True, "the server has lost frames 4 to 7; what was shown is void, showing it from the start"),
+        ("a:7", False, "the cursor is of another life of this run; showing it from the start"),
+        ("b:7", False, "the cursor is ahead of all that this run has; showing it from the start"),
+    ],
+)
+def test_each_new_beginning_has_its_reason(before: str, shown: bool, words: str) -> None:
+    notice = GapNotice(4, 7, restarts=True, cursor="b:0")
+    assert restart(notice, before, shown=shown, start="log") == words
+    assert restart(notice, before, shown=shown, start="display").endswith("showing what the run has come to")
 
 
 async def test_tail_says_what_is_in_the_display_only(

@@ -56,8 +56,8 @@ def tail(
         raise typer.Exit(1)
 
 
-def _restart(notice: GapNotice, before: str | None, *, shown: bool, start: str) -> str:
-    """Say why the run starts over; `before` is the last cursor, which may be what --after gave."""
+def restart(notice: GapNotice, before: str | None, *, shown: bool, start: str) -> str:
+    """Return why the run starts over; `before` is the last cursor, which may be what --after gave."""
     again = "showing what the run has come to" if start == "display" else "showing it from the start"
     is_same_life = before is not None and before.partition(":")[0] == notice.cursor.partition(":")[0]
     if not shown and not is_same_life:
@@ -108,7 +108,7 @@ async def _tail(redis: str, run_id: str, after: str | None, start: str, as_json:
             tell_gap("can be seen only as part of the display that follows" if covered else _GONE)
             if isinstance(delivery, GapNotice):
                 if delivery.restarts:
-                    sys.stderr.write(f"{_restart(delivery, before, shown=shown, start=start)}\n")
+                    sys.stderr.write(f"{restart(delivery, before, shown=shown, start=start)}\n")
                 else:
                     gap = delivery
                 continue
