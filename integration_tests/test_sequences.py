@@ -6,8 +6,9 @@ import asyncio
 import json
 import logging
 import os
+import random
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from agui_relay.broker.subscription import Delivery, DisplayCheckpoint, GapNotic
 from agui_relay.broker.worker import create_worker
 from agui_relay.embedded import EmbeddedRedis
 from agui_relay.relay import Relay
-from agui_relay.source import decode_item, encode_item
+from agui_relay.source import HarnessItem, decode_item, encode_item
 from integration_tests import items
 from integration_tests.frames import FrameWriter, event
 from integration_tests.processes import Fleet
@@ -101,6 +102,62 @@ async def test_a_commit_with_an_entry_that_was_claimed_and_queued_again(relay: R
     async with running(create_worker(relay)):
         assert await read_all(relay) == (projection(run), "finished")
         await eventually(partial(nothing_pending, relay))
+
+
+class Slow(Scripts):
+    """Scripts whose answers come late, by chance, so that whoever else runs goes on meanwhile."""
+
+    def __init__(self, client: Any, chance: random.Random) -> None:
+        super().__init__(client)
+        self._chance = chance
+
+    async def _pass(self) -> None:
+        for _ in range(self._chance.choice((0, 0, 1, 5, 20))):
+            await self._client.execute_command("PING")
+
+    async def fetch_many(self, *args: Any, **options: Any) -> Any:
+        replies = await super().fetch_many(*args, **options)
+        await self._pass()
+        return replies
+
+    async def commit_many(self, *args: Any, **options: Any) -> Any:
+        await self._pass()
+        replies = await super().commit_many(*args, **options)
+        await self._pass()
+        return replies
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_worker_claims_runs_from_itself(relay: Relay, seed: int) -> None:
+    """Stopped for longer than the claim time, it may be at work on a run twice, with one memory of projectors."""
+    chance = random.Random(seed)
+    runs = {f"run-{number}": list(messages(f"run-{number}")) for number in range(5)}
+    for run_id, run in runs.items():
+        await publish(relay, run, run_id)
+    entries = await take(relay, "one")
+    assert len(entries) == len(runs)
+    worker = Rounds(Slow(relay.client, chance), RelaySettings(batch_items=2, worker_turns=1000))
+
+    async def drain(times: int) -> None:
+        for _ in range(times):
+            await worker.drain(dict(chance.sample(list(entries.items()), chance.randint(1, len(entries)))))
+
+    await asyncio.gather(worker.drain(entries), *(drain(10) for _ in range(3)))
+    async with running(create_worker(relay)):
+        for run_id, run in runs.items():
+            assert await read_all(relay, run_id) == (projection(run), "finished")
+            assert [row async for row in relay.rejected(run_id)] == []
+
+
+def messages(run_id: str) -> Iterator[HarnessItem]:
+    """Make a run of short messages."""
+    yield items.started(1, run_id=run_id)
+    for number in range(2, 122, 6):
+        yield items.text_start(number, run_id=run_id)
+        for more in range(1, 5):
+            yield items.text_delta(number + more, "some ", run_id=run_id)
+        yield items.text_end(number + 5, "some " * 4, run_id=run_id)
+    yield items.result(200, run_id=run_id)
 
 
 async def test_a_commit_of_a_run_that_another_has_ended_meanwhile(relay: Relay) -> None:

@@ -122,18 +122,26 @@ class Rounds:
         while turns:
             turns, lagging = await self._without_lagging(turns)
             calls: list[_Work] = []
+            unknown: list[_Turn] = []
             for turn, reply in await self._fetch(turns):
                 if isinstance(reply, BaseException):
                     self._failed(turn, reply)
                 elif reply.word == "items":
-                    self._project(turn, reply, calls, len(turns))
+                    known = self._take_known(turn.keys.run_id, reply)
+                    if known is None and reply.version and not reply.continuation:
+                        # It was at hand when these items were asked for. Who took it works on the run as well: a
+                        # worker that was stopped for long claims from itself.
+                        turn.next = None
+                        unknown.append(turn)
+                        continue
+                    self._project(turn, reply, known, calls, len(turns))
                     if len(turns) > 1:
                         # Heartbeats and signals have their turn between two runs.
                         await asyncio.sleep(0)
                 elif reply.word == "lost":
                     _log.error("run %r: unread items are missing; it was removed", turn.keys.run_id)
             committed = await self._scripts.commit_many([work.call for work in calls], self._limits) if calls else []
-            turns = lagging
+            turns = [*lagging, *unknown]
             turns += [work.turn for work, reply in zip(calls, committed, strict=True) if self._committed(work, reply)]
 
     async def _without_lagging(self, turns: list[_Turn]) -> tuple[list[_Turn], list[_Turn]]:
@@ -182,11 +190,15 @@ class Rounds:
             turn.claimed,
         )
 
-    def _project(self, turn: _Turn, fetched: Fetched, calls: list[_Work], runs: int) -> None:
-        run_id = turn.keys.run_id
+    def _take_known(self, run_id: str, fetched: Fetched) -> _Known | None:
+        """Take out what is known of a run; None unless it is what belongs to the fetched items."""
         known = self._known.pop(run_id, None)
         if known is not None and (known.epoch, known.version) != (fetched.epoch, fetched.version):
-            known = None
+            return None
+        return known
+
+    def _project(self, turn: _Turn, fetched: Fetched, known: _Known | None, calls: list[_Work], runs: int) -> None:
+        run_id = turn.keys.run_id
         continuation = known.continuation if known is not None else fetched.continuation
 
         def restore() -> Projector:
@@ -261,8 +273,13 @@ class Rounds:
             while len(self._known) > self._settings.worker_cached_runs:
                 self._known.popitem(last=False)
         if reply.items:
+            # Without the continuation: that of the fetch is older than this version.
             turn.next = fetched._replace(
-                cursor=call.new_cursor, position=reply.position, version=known.version, items=reply.items
+                cursor=call.new_cursor,
+                position=reply.position,
+                version=known.version,
+                continuation=b"",
+                items=reply.items,
             )
         return reply.left > 0 and not call.turn_over
 
