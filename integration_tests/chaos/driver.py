@@ -34,6 +34,8 @@ WORKERS = 4
 PUBLISHERS = 3
 CLAIM_IDLE = 1.0
 PATIENCE = 30.0
+VERIFIED = "verified"
+"""The file that names the runs which were held against the library and are deleted."""
 """Seconds after the last fault, and after the last item, until every reader must have ended."""
 SETTINGS = {
     "AGUI_RELAY_CLAIM_IDLE": str(CLAIM_IDLE),
@@ -209,7 +211,13 @@ class Session:
         self._publishers = Crew(
             "publisher",
             PUBLISHERS,
-            lambda share: [self._proxies["publishers"].url, str(share), str(PUBLISHERS), *plan.arguments()],
+            lambda share: [
+                self._proxies["publishers"].url,
+                str(share),
+                str(PUBLISHERS),
+                str(self._directory / VERIFIED),
+                *plan.arguments(),
+            ],
             self._directory / "publishers.log",
         )
         self._readers = Crew(
@@ -352,6 +360,10 @@ class Session:
             elif found != wanted or line["outcome"] != "finished" or line["gaps"]:
                 report.lost.append(what)
         await self._insist(lambda: self._verify_log(number, wanted))
+        # A publisher that is started again must not take it up as a new run.
+        with (self._directory / VERIFIED).open("a") as verified:
+            verified.write(f"{number}\n")
+        await self._insist(lambda: self._relay.delete(self.plan.run_id(number)))
 
     async def _verify_log(self, number: int, wanted: Digest) -> None:
         report, relay = self.report, self._relay
@@ -376,13 +388,13 @@ class Session:
         elif found != wanted or not dense or state != ("finished", count, 0, 0):
             report.lost.append(f"{name}: its log has {found} for {wanted}, dense: {dense}, {state}")
         report.items += count
-        await relay.delete(name)
 
-    async def _insist(self, call: Callable[[], Awaitable[None]]) -> None:
+    async def _insist(self, call: Callable[[], Awaitable[object]]) -> None:
         """Call until the server is there for it."""
         while True:
             try:
-                return await call()
+                await call()
+                return
             except (RedisError, OSError):
                 await asyncio.sleep(0.2)
 

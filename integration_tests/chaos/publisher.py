@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from pathlib import Path
 
 from redis.exceptions import RedisError
 
@@ -14,9 +15,16 @@ from integration_tests.chaos.plan import Plan
 REPEATED = 10
 
 
-async def publish(relay: Relay, plan: Plan, number: int) -> None:
+def is_named(path: Path, number: int) -> bool:
+    """Tell whether a file names a run."""
+    return path.exists() and str(number) in path.read_text().splitlines()
+
+
+async def publish(relay: Relay, plan: Plan, number: int, verified: Path) -> None:
     """Publish one run, from where it stands; the last items that are stored once more."""
     await asyncio.sleep(max(0.0, plan.begins(number) - time.time()))
+    if is_named(verified, number):
+        return
     run = plan.items(number)
     together, pause = plan.pace(number, len(run))
     run_id = plan.run_id(number)
@@ -40,13 +48,13 @@ async def publish(relay: Relay, plan: Plan, number: int) -> None:
 
 
 async def main() -> None:
-    url, share, shares, *rest = sys.argv[1:]
+    url, share, shares, verified, *rest = sys.argv[1:]
     plan = Plan.parse(rest)
     while True:
         try:
             async with Relay(url) as relay, asyncio.TaskGroup() as group:
                 for number in range(int(share), plan.runs, int(shares)):
-                    group.create_task(publish(relay, plan, number))
+                    group.create_task(publish(relay, plan, number, Path(verified)))
             return
         except (RedisError, OSError) as error:
             sys.stderr.write(f"publisher {share}: once more: {error}\n")
