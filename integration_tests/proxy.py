@@ -44,6 +44,8 @@ class Proxy:
         """Connections that came, from the beginning on."""
         self.passed = 0
         """Bytes that went to clients."""
+        self.bytes_a_second: float | None = None
+        """How fast the line is, each way and for each connection."""
         self.received = 0
         """Bytes that came from the server, also those that are held back."""
 
@@ -101,6 +103,11 @@ class Proxy:
         for pair in self._chosen(numbers):
             pair.open.set()
 
+    def say(self, data: bytes, *numbers: int) -> None:
+        """Send the clients of these connections, or of all, what the server has not said."""
+        for pair in self._chosen(numbers):
+            pair.client.write(data)
+
     def turn_to(self, target: Path | tuple[str, int]) -> None:
         """Pass new connections on to another server, and reset the old ones."""
         self._target = target
@@ -157,5 +164,7 @@ class Proxy:
                 pair.greeted += data[:4096]
             writer.write(data)
             await writer.drain()
+            if self.bytes_a_second is not None:
+                await asyncio.sleep(len(data) / self.bytes_a_second)
         # One side has ended: so does the other, as a reset.
         raise ConnectionResetError

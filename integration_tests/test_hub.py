@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoPermissionError
 
 from agui_relay.broker.hub import Hub
 from agui_relay.embedded import EmbeddedRedis
+from integration_tests.proxy import Proxy
 from integration_tests.waiting import eventually
 
 
@@ -171,6 +173,43 @@ async def test_a_hub_that_never_was_connected_says_so_and_tries_anew() -> None:
             await hub.subscribe("a", listener)
             await client.publish("a", "x")
             await listener.hears(b"x")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b":1\r\n", b"$-1\r\n", b"*0\r\n", b"*1\r\n*0\r\n", b"*2\r\n$7\r\nmessage\r\n$1\r\na\r\n", b"\x00"],
+    ids=["number", "null", "empty", "nested", "message without data", "noise"],
+)
+async def test_a_reply_that_no_server_gives_costs_a_connection_and_no_more(reply: bytes) -> None:
+    async with EmbeddedRedis(port=0) as server, Redis.from_url(server.url) as client:
+        assert server.port is not None
+        async with (
+            Proxy(("127.0.0.1", server.port)) as proxy,
+            Redis.from_url(proxy.url) as through,
+            Hub(through) as hub,
+        ):
+            notes = Notes()
+            await hub.subscribe("a", notes)
+            proxy.say(reply)
+            await notes.hears("lost", "back")
+            assert await client.publish("a", "1") == 1
+            await notes.hears("lost", "back", b"1")
+
+
+async def test_who_may_not_listen_is_told(redis_url: str, client: Redis) -> None:
+    await command(client, "ACL", "SETUSER", "deaf", "on", "nopass", "~*", "+@all", "resetchannels", "&open:*")
+    try:
+        async with Redis.from_url(redis_url, username="deaf", password="") as deaf, Hub(deaf) as hub:
+            notes = Notes()
+            for _ in range(2):
+                async with asyncio.timeout(10):
+                    with pytest.raises(NoPermissionError):
+                        await hub.subscribe("closed", notes)
+            await hub.subscribe("open:a", notes)
+            await client.publish("open:a", "1")
+            await notes.hears(b"1")
+    finally:
+        await command(client, "ACL", "DELUSER", "deaf")
 
 
 async def test_those_who_wait_for_a_closed_hub_are_told(client: Redis) -> None:

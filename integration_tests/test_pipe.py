@@ -88,6 +88,19 @@ async def test_a_connection_that_is_cut_fails_those_who_wait_and_no_later_call(p
     assert proxy.accepted == 2
 
 
+async def test_a_pipe_that_is_dropped_while_it_connects_has_no_connection(proxy: Proxy, pipe: Pipe) -> None:
+    calls = [await asked(pipe, "PING"), await asked(pipe, "PING")]
+    pipe.drop()
+    for result in await asyncio.gather(*calls, return_exceptions=True):
+        assert isinstance(result, RedisConnectionError)
+
+    async def gone() -> bool:
+        return not proxy.connections
+
+    await eventually(gone)
+    assert await pipe.call("ECHO", "again") == b"again"
+
+
 async def test_a_connection_that_the_server_closed_while_idle_is_not_used(
     proxy: Proxy, client: Redis, pipe: Pipe
 ) -> None:
@@ -109,6 +122,18 @@ async def test_a_connection_that_is_dumb_is_given_up(proxy: Proxy, pipe: Pipe) -
         for result in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(result, RedisTimeoutError)
     assert await pipe.call("ECHO", "anew") == b"anew"
+
+
+async def test_a_slow_line_is_not_a_dumb_one(proxy: Proxy, pipe: Pipe) -> None:
+    large = b"x" * 2_000_000
+    assert await pipe.call("SET", "large", large) == b"OK"
+    proxy.bytes_a_second = len(large) / (4 * WITHIN)
+    assert await pipe.call("GET", "large") == large
+    assert proxy.accepted == 1
+    proxy.stall()
+    async with asyncio.timeout(10 * WITHIN):
+        with pytest.raises(RedisTimeoutError):
+            await pipe.call("GET", "large")
 
 
 async def test_a_connection_to_what_is_a_replica_now_is_given_up(proxy: Proxy, client: Any, pipe: Pipe) -> None:

@@ -20,7 +20,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
-from agui_relay.broker.faults import backoff
+from agui_relay.broker.faults import backoff, is_transient
 from agui_relay.broker.pipe import Wire, plain_connection
 
 _log = logging.getLogger("agui_relay.hub")
@@ -119,7 +119,8 @@ class Hub:
     async def subscribe(self, channel: str, listener: Listener) -> None:
         """Listen to a channel; returns when the server has confirmed it.
 
-        Raises RedisError when the hub has never been connected and cannot connect; later it waits for the server.
+        Raises RedisError when the hub has never been connected and cannot connect, or when the server refuses the
+        channel for good; else it waits for the server.
         """
         if self._closed:
             raise RuntimeError("the hub is closed")
@@ -217,7 +218,8 @@ class Hub:
                     _log.warning(
                         "lost the connection to Redis, subscriptions wait for it: %s: %s", type(error).__name__, error
                     )
-                elif not self._was_connected:
+                # What is refused for good is not asked for again.
+                if not self._was_connected or not is_transient(error):
                     self._fail_waiting(error)
             finally:
                 # A server that accepts and says nothing is no success.

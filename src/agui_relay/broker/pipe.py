@@ -58,6 +58,8 @@ class Wire(asyncio.Protocol):
         # The parser of replies that redis-py itself uses.
         self._reader = hiredis.Reader(protocolError=exceptions.InvalidResponse, replyError=DefaultParser.parse_error)
         self._error: BaseException | None = None
+        self.heard_at = 0.0
+        """Loop time when the last bytes came."""
         # Kept, as the transport is closed with it; redis-py is to forget it.
         self._writer = connection._writer
         connection._reader = connection._writer = None
@@ -85,12 +87,16 @@ class Wire(asyncio.Protocol):
         """Take what has come."""
         if not self.open:
             return
+        self.heard_at = asyncio.get_running_loop().time()
         try:
             self._reader.feed(data)
             while (reply := self._reader.gets()) is not False:
                 self._received(reply)
         except exceptions.RedisError as error:
             self.drop(error)
+        except Exception as error:
+            # What no server says is a lost connection as well, to those who know only those.
+            self.drop(exceptions.InvalidResponse(f"a reply cannot be read: {type(error).__name__}: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Take note that the connection is closed."""
@@ -110,8 +116,9 @@ class Pipe:
         self._answer_within = answer_within
         self._wire: Wire | None = None
         self._connecting = asyncio.Lock()
+        self._drops = 0
         self._waiting: deque[asyncio.Future[Any]] = deque()
-        self._heard_at = 0.0
+        self._asked_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
     async def call(self, *command: Argument) -> Any:
@@ -136,7 +143,7 @@ class Pipe:
         loop = asyncio.get_running_loop()
         wire.send(command)
         if not self._waiting:
-            self._heard_at = loop.time()
+            self._asked_at = loop.time()
             if self._watch is None:
                 self._watch = loop.call_later(self._answer_within, self._look)
         reply = loop.create_future()
@@ -144,20 +151,27 @@ class Pipe:
         return reply
 
     async def _connect(self) -> Wire:
+        drops = self._drops
         async with self._connecting:
+            self._check(drops)
             if self._wire is None or not self._wire.open:
                 self._fail(None)
                 connection = plain_connection(self._client.connection_pool, self._answer_within)
                 try:
                     await connection.connect()
+                    self._check(drops)
                 except BaseException:
                     await connection.disconnect(nowait=True)
                     raise
                 self._wire = wire = Wire(connection, self._received, lambda error: self._lost(wire, error))
             return self._wire
 
+    def _check(self, drops: int) -> None:
+        """Make sure that nobody has dropped the pipe since there were so many drops."""
+        if drops != self._drops:
+            raise exceptions.ConnectionError("the connection to Redis was given up while it was made")
+
     def _received(self, reply: Any) -> None:
-        self._heard_at = asyncio.get_running_loop().time()
         if not self._waiting:
             raise exceptions.InvalidResponse("the server answered what nobody had asked")
         waiting = self._waiting.popleft()
@@ -190,7 +204,8 @@ class Pipe:
         if not self._waiting or self._wire is None:
             return
         loop = asyncio.get_running_loop()
-        left = self._heard_at + self._answer_within - loop.time()
+        # A long answer on a slow line takes its time.
+        left = max(self._asked_at, self._wire.heard_at) + self._answer_within - loop.time()
         if left <= 0:
             self._wire.drop(exceptions.TimeoutError(f"no answer for {self._answer_within:g} s"))
         else:
@@ -198,6 +213,7 @@ class Pipe:
 
     def drop(self) -> None:
         """Close the connection; whoever waits gets a ConnectionError. The next call connects anew."""
+        self._drops += 1
         wire, self._wire = self._wire, None
         if self._watch is not None:
             self._watch.cancel()
