@@ -14,6 +14,7 @@ from agui_relay.bench import recorded
 from agui_relay.broker.drain import Batch, project_batch
 from agui_relay.broker.scripts import Fetched
 from agui_relay.events import encode_event
+from agui_relay.framing.fragments import CustomEventAssembler
 from agui_relay.projection.errors import AguiObservationError
 from agui_relay.projection.projector import Projector
 from agui_relay.source import ItemError, canonical_item, decode_item
@@ -201,3 +202,32 @@ def test_a_recorded_run_is_the_same_on_both_ways(name: str) -> None:
     assert batch.rejected == []
     assert batch.frames == expected.frames
     assert short.export() == long.export()
+
+
+def test_a_long_name_stands_once_in_an_event_and_not_beside_each_of_its_frames() -> None:
+    kind = "k" * 1_000_000
+    item = b'{"v":1,"source":"capability","thread_id":"t","run_id":"r","sequence":1,"occurred_at":"2026-01-01"'
+    item += b',"event":{"kind":"%b"}}' % kind.encode()
+    batch, _ = project_batch(Fetched("items", items=[item]), lambda: Projector(run_id="r", thread_id="t"), None)
+    assert len(batch.frames) > 30
+    assert sum(len(meta) for _, meta in batch.frames) < 300 * len(batch.frames)
+    assembler = CustomEventAssembler()
+    *_, event = [assembler.accept_encoded(frame) for frame, _ in batch.frames]
+    assert event is not None
+    assert msgspec.json.decode(event)["name"] == kind
+
+
+@pytest.mark.parametrize("between", [b",", b' , "sequence":7,', b',"\\u0065vent":{},'], ids=["bare", "more", "escaped"])
+def test_an_event_that_stands_there_twice_goes_the_long_way(between: bytes) -> None:
+    short, long = Projector(run_id="run-1", thread_id="thread-1"), Projector(run_id="run-1", thread_id="thread-1")
+    part = {"part_kind": "tool-call", "tool_name": "look", "tool_call_id": "c", "args": None}
+    for projector in (short, long):
+        projector.project(decode_item(item({"index": 0, "part": part, "event_kind": "part_start"})))
+    delta = {"args_delta": "x", "tool_call_id": "c", "part_delta_kind": "tool_call"}
+    data = item({"index": 0, "delta": delta, "event_kind": "part_delta"})
+    begin, end = data.index(b'"event":{'), data.index(b',"projection"')
+    twice = data[:begin] + data[begin:end].replace(b'"x"', b'"y"') + between + data[begin:]
+    assert short.project_delta(data) is not None
+    [event] = long.project(decode_item(twice))
+    known = short.project_delta(twice)
+    assert known is None or encode_event(known) == encode_event(event)

@@ -19,6 +19,8 @@ from agui_relay.source import HarnessItem, ItemError, decode_item
 type ItemProcessor = Callable[[HarnessItem, Any], Any]
 """A worker's processor: gets an item and one of its events as an `ag_ui.core` model, returns it or None."""
 _DIGIT_0 = ord("0")
+_NAME_CHARACTERS = 256
+"""Of a CUSTOM's name, those that stand beside each of its frames: its source may be of any length."""
 
 
 class Batch:
@@ -41,7 +43,7 @@ class Batch:
                 continue
             hidden = event.metadata is not None and _decode_shown(event.metadata).display is False
             if len(data) <= WHOLE_BYTES:
-                frames.append((data, _custom(event.name, hidden, FIRST | LAST)))
+                frames.append((data, _custom(event.name[:_NAME_CHARACTERS], hidden, FIRST | LAST)))
                 continue
             pieces = fragment_encoded(
                 data,
@@ -51,7 +53,7 @@ class Batch:
             )
             for number, piece in enumerate(pieces, 1):
                 place = (FIRST if number == 1 else 0) | (LAST if number == len(pieces) else 0)
-                frames.append((piece, _custom(event.name, hidden, place)))
+                frames.append((piece, _custom(event.name[:_NAME_CHARACTERS], hidden, place)))
 
     def announced(self, view: View, position: int, limit: int) -> bytes:
         """Return what an announcement of these frames after `position` tells a view; nothing above `limit` bytes."""
