@@ -103,6 +103,20 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 # -- it forgets -------------------------------------------------------------------------------------------------------
 
 
+async def test_scripts_that_are_forgotten_again_and_again(redis_url: str) -> None:
+    async with Relay(redis_url, settings=QUICK) as relay, relay.make_client() as other, at_work(relay):
+
+        async def forget() -> None:
+            while True:
+                await other.execute_command("SCRIPT", "FLUSH", "SYNC")
+
+        forgetting = asyncio.create_task(forget())
+        for number in range(3):
+            await whole(relay, f"run-{number}", deltas=200)
+        forgetting.cancel()
+        await asyncio.gather(forgetting, return_exceptions=True)
+
+
 @pytest.mark.parametrize(
     "loss",
     [("FLUSHALL",), ("XGROUP", "DESTROY", KEYS.ready, GROUP), ("DEL", KEYS.ready)],

@@ -215,8 +215,8 @@ class Scripts:
     Those that carry every item go through `pipe`, if there is one. To its callers a lost connection is nothing new;
     the client repeats a call a few times before it gives up.
 
-    A server that was restarted has forgotten them: they are loaded again and just those calls that answered NOSCRIPT
-    are repeated (a script that was not found had no effect).
+    A server that was restarted has forgotten them: just those calls that answered NOSCRIPT are repeated, with the text
+    of the script (one that was not found had no effect). To load it first would leave time to forget it again.
     """
 
     def __init__(self, client: RedisClient, *, cluster: bool = False, pipe: Pipe | None = None) -> None:
@@ -234,11 +234,8 @@ class Scripts:
                 return await self._pipe.call(*command)
             return await self._client.execute_command(*command)
         except NoScriptError:
-            if self._cluster:
-                # To the node that misses it, wherever that is by now.
-                return await self._client.execute_command("EVAL", script.text, *command[2:])
-            await self._load(script)
-            return await self._client.execute_command(*command)
+            # To the server that misses it, whichever that is by now.
+            return await self._client.execute_command(*_with_text(script, command))
 
     async def _call_many(self, script: Script, calls: Sequence[tuple[RunKeys, Sequence[Argument]]]) -> list[Reply]:
         """Call one script for many runs in one round trip; an exception stands where a call failed."""
@@ -250,8 +247,9 @@ class Scripts:
         replies = await self._pipeline([self._command(script, keys, arguments) for keys, arguments in calls])
         unknown = [index for index, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if unknown:
-            await self._load(script)
-            again = await self._pipeline([self._command(script, *calls[index]) for index in unknown])
+            again = await self._pipeline(
+                [_with_text(script, self._command(script, *calls[index])) for index in unknown]
+            )
             for index, reply in zip(unknown, again, strict=True):
                 replies[index] = reply
         return replies
@@ -277,9 +275,6 @@ class Scripts:
             self._publish,
             *arguments,
         ]
-
-    async def _load(self, script: Script) -> None:
-        await self._client.execute_command("SCRIPT LOAD", script.text)
 
     async def open(
         self, keys: RunKeys, *, token: str, epoch: str, thread_id: str, lease_ms: int, kept_ms: int
@@ -465,6 +460,10 @@ async def ensure_group(client: RedisClient, keys: PartitionKeys) -> bool:
             return False
         raise
     return True
+
+
+def _with_text(script: Script, command: Sequence[Argument]) -> list[Argument]:
+    return ["EVAL", script.text, *command[2:]]
 
 
 def _fetched(reply: Reply) -> Fetched:
