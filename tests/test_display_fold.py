@@ -480,6 +480,12 @@ def test_a_refused_batch_changes_nothing(bad: Any) -> None:
     assert len(fold.fold(good)) == len(good)
 
 
+@pytest.mark.parametrize("bad", [{"name": "a13n.pydantic_ai.part_delta"}, {"name": "x"}, {}])
+def test_what_has_no_type_is_no_event(bad: dict[str, Any]) -> None:
+    with pytest.raises(DisplayError, match="`type`"):
+        DisplayFold("run-1").fold([bad])
+
+
 def test_a_refused_batch_of_frames_changes_nothing() -> None:
     fold = folded(content("a"))
     before = state(fold)

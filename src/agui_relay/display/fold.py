@@ -253,7 +253,7 @@ class DisplayFold(Folding):
 
     def _fold_delta(self, payload: dict[str, Any]) -> Observed | None:
         """Fold a delta of the arguments that were last folded; else None, and nothing is changed."""
-        if payload["type"] != "CUSTOM":
+        if payload.get("type") != "CUSTOM":
             return None
         self.sequence = sequence = self.sequence + 1
         record = self._fold_arguments(payload.get("value"), payload.get("subagentRunId"))
