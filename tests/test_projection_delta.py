@@ -217,6 +217,26 @@ def test_a_long_name_stands_once_in_an_event_and_not_beside_each_of_its_frames()
     assert msgspec.json.decode(event)["name"] == kind
 
 
+def test_small_items_that_make_large_frames_fill_a_batch_early() -> None:
+    part = {"part_kind": "text", "content": "", "id": "m" * 10_000}
+    delta = {"part_delta_kind": "text", "content_delta": "x"}
+    items = [item({"index": 0, "part": part, "event_kind": "part_start"})]
+    items += [item({"index": 0, "delta": delta, "event_kind": "part_delta"}) for _ in range(30)]
+    whole, projector = project_batch(
+        Fetched("items", items=items), lambda: Projector(run_id="run-1", thread_id="thread-1"), None
+    )
+    assert (whole.items, whole.consumed) == (len(items), sum(map(len, items)))
+    frames, cursor, parts = [], 0, Projector(run_id="run-1", thread_id="thread-1")
+    while cursor < len(items):
+        batch, parts = project_batch(Fetched("items", items=items[cursor:]), Projector, parts, most_bytes=50_000)
+        assert 0 < batch.items <= 6
+        assert batch.size == sum(len(data) for data, _ in batch.frames) < 61_000
+        frames += batch.frames
+        cursor += batch.items
+    assert frames == whole.frames
+    assert parts.export() == projector.export()
+
+
 @pytest.mark.parametrize("between", [b",", b' , "sequence":7,', b',"\\u0065vent":{},'], ids=["bare", "more", "escaped"])
 def test_an_event_that_stands_there_twice_goes_the_long_way(between: bytes) -> None:
     short, long = Projector(run_id="run-1", thread_id="thread-1"), Projector(run_id="run-1", thread_id="thread-1")

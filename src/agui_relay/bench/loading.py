@@ -18,6 +18,8 @@ from agui_relay.broker.scripts import AppendItem
 _KEPT_MS = 600_000
 _TOKEN = "bench"
 _AT_A_TIME = 32
+_PATIENCE = 600.0
+"""Seconds after which workers that project nothing are given up."""
 
 
 class Part(NamedTuple):
@@ -74,8 +76,9 @@ class Loader:
 
     async def projected(self, *, pause: float = 0.002) -> None:
         """Wait until nothing is left for a worker: each run that has unread items has a ready entry."""
-        while await self._relay.client.xlen(self._ready):  # noqa: ASYNC110 - polls other processes
-            await asyncio.sleep(pause)
+        async with asyncio.timeout(_PATIENCE):
+            while await self._relay.client.xlen(self._ready):  # noqa: ASYNC110 - polls other processes
+                await asyncio.sleep(pause)
 
 
 @asynccontextmanager

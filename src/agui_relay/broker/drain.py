@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, get_args
@@ -26,18 +27,24 @@ _NAME_CHARACTERS = 256
 class Batch:
     """The outcome of projecting items `cursor + 1 ...` of a run on top of `projector`."""
 
-    __slots__ = ("consumed", "frames", "rejected")
+    __slots__ = ("consumed", "frames", "items", "rejected", "size")
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
+        self.size = 0
+        """Bytes of the frames."""
         self.rejected: list[Rejected] = []
+        self.items = 0
+        """How many items were projected or rejected."""
         self.consumed = 0
+        """Bytes of those items."""
 
     def add(self, item: HarnessItem, events: Sequence[Event]) -> None:
         """Append the frames of one item's events; the identity of fragments derives from the item alone."""
         frames = self.frames
         for index, event in enumerate(events):
             data = encode_event(event)
+            self.size += len(data)
             if type(event) is not CustomEvent:
                 frames.append((data, _WHOLE[type(event)]))
                 continue
@@ -72,8 +79,12 @@ def project_batch(
     projector: Projector | None,
     process: ItemProcessor | None = None,
     poison: str | None = None,
+    most_bytes: int = sys.maxsize,
 ) -> tuple[Batch, Projector]:
     """Project fetched items; a bad one is set aside and the rest goes on as if it had not been there.
+
+    With about `most_bytes` of frames the batch is full: small items can make large frames, for instance of a message
+    whose id is long.
 
     `restore` gives a fresh projector at the fetched cursor; `projector` is one that stands there already. An item that
     is undecodable or refused leaves the projector as it was. Should anything else be raised, nobody knows that, so the
@@ -88,12 +99,17 @@ def project_batch(
         batch = Batch()
         again = False
         for index, data in enumerate(fetched.items):
+            if batch.size >= most_bytes:
+                break
             batch.consumed += len(data)
+            batch.items += 1
             error = refused.get(index)
             if error is None:
                 try:
                     if process is None and (event := current.project_delta(data)) is not None:
-                        batch.frames.append((encode_event(event), _DELTA[type(event)]))
+                        frame = encode_event(event)
+                        batch.size += len(frame)
+                        batch.frames.append((frame, _DELTA[type(event)]))
                         continue
                     item = decode_item(data)
                     batch.add(item, current.project(item, process))

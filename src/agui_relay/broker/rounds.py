@@ -211,7 +211,12 @@ class Rounds:
             poison = f"set aside unseen: its run was delivered {fetched.claims + 1} times without a commit"
         try:
             batch, projector = project_batch(
-                fetched, restore, known.projector if known is not None else None, self._process, poison
+                fetched,
+                restore,
+                known.projector if known is not None else None,
+                self._process,
+                poison,
+                self._settings.batch_bytes,
             )
         except ContinuationError as error:
             _log.warning("run %r is left to another worker: %s", run_id, error)
@@ -224,7 +229,7 @@ class Rounds:
             entry=turn.entry,
             epoch=fetched.epoch,
             cursor=fetched.cursor,
-            new_cursor=fetched.cursor + len(fetched.items),
+            new_cursor=fetched.cursor + batch.items,
             consumed=batch.consumed,
             turn_over=turn_over,
             next_items=0 if fetched.claims >= CLAIMS_SUSPECT else self._settings.batch_items,

@@ -64,7 +64,8 @@ class Subscription:
     It gives each event once and in order, a `GapNotice` where the log does not hold it any more, and a
     `DisplayCheckpoint` in the place of events that were trimmed, or that `start` leaves out. Iterate from one task.
     Raises CursorError for a malformed `after`, ValueError for an unknown view or start; while iterating RunNotFound (on
-    entering when `wait_for_run` is 0), or RedisError when the server refuses for good. Lost connections are not errors.
+    entering when `wait_for_run` is 0), or RedisError when the server refuses for good, or cannot be reached by a
+    process that never was in contact with it. Lost connections are not errors.
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,6 +51,9 @@ def bench(
 
     if json_file is not None and not json_file.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no directory {str(json_file.parent)!r}", param_hint="--json")
+    for name in [name for name in os.environ if name.startswith("AGUI_RELAY_")]:
+        # What is measured are the defaults.
+        del os.environ[name]
     began = datetime.now(UTC)
     errors = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
