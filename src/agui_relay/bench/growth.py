@@ -68,6 +68,14 @@ async def live_runs(url: str, live: int, waves: int) -> Cost:
     return await cost(url, warm, measured, max(last.values()))
 
 
+async def together(url: str, live: int, batch: int, items: int) -> Cost:
+    """Return what items cost while all of so many runs get a few of them at a time."""
+    names = [f"run-{number}" for number in range(live)]
+    last = SMALL_BATCH + items
+    waves = [[Part(name, first, first + batch) for name in names] for first in range(SMALL_BATCH, last, batch)]
+    return await cost(url, parts_of(names, SMALL_BATCH, SMALL_BATCH), waves, last)
+
+
 async def long_run(url: str, items: int, in_all: int) -> Cost:
     """Return what items cost in runs of so many, one run after the other."""
     warm = parts_of(["warm"], BATCH, BATCH)
@@ -103,6 +111,16 @@ async def more_runs(session: Session) -> list[Case]:
         for size, costs in zip(sizes, larger, strict=True)
         for case in both(f"{size:,} live runs", costs, small, f"{ACTIVE} live runs")
     ]
+
+
+async def single_items(session: Session) -> list[Case]:
+    """Measure runs that get one item at a time, as live runs with a fast worker do, beside batches; without a goal."""
+    live, items = session.size(100, 10), session.size(10 * SMALL_BATCH, SMALL_BATCH)
+    name = f"{live:,} live runs that get one item at a time"
+    single, batches = await session.interleave(
+        name, [partial(together, session.url, live, batch, items) for batch in (1, SMALL_BATCH)]
+    )
+    return [case._replace(goal=None) for case in both(name, single, batches, f"{SMALL_BATCH} at a time")]
 
 
 async def more_items(session: Session) -> list[Case]:
@@ -169,6 +187,7 @@ def steps(session: Session) -> list[Step]:
     many, some = (20, 5) if session.quick else (1_000, 100)
     return [
         Step("live runs", more_runs),
+        Step("single items", single_items),
         *(Step(f"{many:,} readers", partial(more_readers, many, few)) for few in (1, some)),
         *(Step(f"{many:,} subscriptions", partial(more_subscriptions, many, few)) for few in (1, some)),
         Step("long run", more_items),
