@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from agui_relay.broker.checkpoints import FoldedViews
+from agui_relay.broker.folded import FoldedViews
 from agui_relay.broker.scripts import Scripts
 from agui_relay.broker.subscription import Delivery, DisplayCheckpoint, GapNotice, Subscription
 from agui_relay.display import DisplayFold

@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 from agui_relay.broker.announcement import FIRST, HIDDEN, LAST, VIEWS, View, is_hidden
-from agui_relay.broker.checkpoints import CheckpointError, Checkpoints, FoldedViews, NewerCheckpointError
+from agui_relay.broker.checkpoints import Checkpoints
 from agui_relay.broker.drain import project_batch
+from agui_relay.broker.folded import CheckpointError, FoldedViews, NewerCheckpointError
 from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.scripts import Fetched, Frame, Scripts
 from agui_relay.broker.settings import RelaySettings
+from agui_relay.broker.subscription import DisplayCheckpoint, GapNotice
 from agui_relay.broker.worker import create_worker
 from agui_relay.display import DisplayFold, DisplaySnapshot
 from agui_relay.display.items import MAX_FIELD_CHARS
@@ -230,7 +232,9 @@ async def has_outcome(relay: Relay, keys: RunKeys) -> bool:
     return status not in (b"live", b"closing") and int(log) <= relay.settings.frame_log_bytes
 
 
-async def test_a_hundred_thousand_items_replay_in_under_two_megabytes(redis_url: str) -> None:
+@pytest.mark.parametrize("tail", [1 << 20, RelaySettings().display_tail_bytes])
+async def test_a_hundred_thousand_items_replay_in_under_two_megabytes(redis_url: str, tail: int) -> None:
+    """Whether the worker has folded most of it, or nothing yet and the reader does."""
     count = 100_000
     # From a template: to make so many items takes longer than all the rest.
     template = encode_item(items.text_delta(3, "@ is about thirty characters. "))
@@ -240,20 +244,24 @@ async def test_a_hundred_thousand_items_replay_in_under_two_megabytes(redis_url:
         for number in range(3, count)
     ]
     run.append(encode_item(items.result(count)))
-    async with Relay(redis_url) as relay, running(create_worker(relay)):
+    settings = RelaySettings(display_tail_bytes=tail)
+    text = "".join(f"{number} is about thirty characters. " for number in range(3, count))
+    async with Relay(redis_url, settings=settings) as relay, running(create_worker(relay)):
         async with relay.publisher("run-1", thread_id="thread-1") as publisher:
             for item in run:
                 await publisher.publish(item)
         await eventually(partial(ended, relay), within=60)
         moment = await Moment.of(relay)
-    behind = sum(len(frame) for position, (frame, _) in moment.log if position > moment.covered)
-    assert moment.head >= count
-    text = "".join(f"{number} is about thirty characters. " for number in range(3, count))
-    for view in VIEWS:
-        snapshot = moment.display[view.encode()]
-        assert len(snapshot) + behind < 2_000_000
-        [said] = [item for item in DisplaySnapshot.read(snapshot).items if item.kind == "text_message"]
-        assert said.content["text"] == text[:MAX_FIELD_CHARS]
+        assert moment.head >= count
+        assert (moment.covered > count / 2) == (tail == 1 << 20)
+        for view in VIEWS:
+            async with asyncio.timeout(30), relay.subscribe("run-1", view=view, start="display") as subscription:
+                given = [item async for item in subscription]
+            first = given[0]
+            assert isinstance(first, DisplayCheckpoint)
+            assert sum(len(item.data) for item in given if not isinstance(item, GapNotice)) < 2_000_000
+            [said] = [item for item in first.snapshot.items if item.kind == "text_message"]
+            assert said.content["text"] == text[:MAX_FIELD_CHARS]
 
 
 async def test_a_short_run_has_none(redis_url: str) -> None:

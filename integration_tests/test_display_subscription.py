@@ -100,6 +100,91 @@ async def test_without_a_checkpoint_the_empty_one_comes_first(relay: Relay, writ
     assert subscription.outcome == "failed"
 
 
+@pytest.mark.parametrize("view", ["full", "chat"])
+@pytest.mark.parametrize("stored", [0, 20])
+async def test_a_late_reader_begins_at_the_head(relay: Relay, writer: FrameWriter, view: str, stored: int) -> None:
+    """Of more frames behind what is stored than are given as they are, it is given the display."""
+    await writer.open()
+    written: list[bytes] = []
+    for number in range(100):
+        await writer.commit(*(events := list(message(number, deltas=18, size=400))))
+        written += events
+        await writer.commit(observation(number), hidden=True)
+        if number == stored - 1:
+            await store(relay.scripts, writer, writer.position)
+    heads = [writer.position]
+    async with asyncio.timeout(30), relay.subscribe("run-1", start="display", view=view) as one:
+        first = await anext(one)
+        assert isinstance(first, DisplayCheckpoint)
+        # A second one, later: what was folded for the first is gone on with.
+        await writer.commit(*(events := list(message(100))))
+        written += events
+        heads.append(writer.position)
+        before = await calls(relay, "xrange")
+        async with relay.subscribe("run-1", start="display", view=view) as two:
+            second = await anext(two)
+            assert isinstance(second, DisplayCheckpoint)
+            assert await calls(relay, "xrange") - before < 10
+            assert [first.position, second.position] == heads
+            await writer.commit(*(events := list(message(101))), outcome="finished")
+            written += events
+            screens = [Screen(), Screen()]
+            screens[0].take(first)
+            screens[1].take(second)
+            await screens[0].follow(one)
+            await screens[1].follow(two)
+    for screen in screens:
+        assert screen.items == folded(writer.events if view == "full" else written)
+    assert [len(screen.events) for screen in screens] == [10, 5]
+    if view == "full":
+        whole = DisplayFold("run-1")
+        whole.fold_frames(writer.events)
+        assert [screen.fold.export() == whole.export() for screen in screens] == [True, True]
+
+
+async def test_a_late_reader_of_frames_that_cannot_be_folded_begins_with_what_is_stored(
+    relay: Relay, writer: FrameWriter
+) -> None:
+    await writer.open()
+    for number in range(40):
+        await writer.commit(*message(number, deltas=48, size=400))
+        if number == 2:
+            await store(relay.scripts, writer, writer.position)
+    await writer.commit(outcome="finished")
+    await relay.client.xdel(KEYS.frames, "1000-0")
+    async with asyncio.timeout(30), relay.subscribe("run-1", start="display") as subscription:
+        given = [item async for item in subscription]
+    assert [item.position for item in given if isinstance(item, DisplayCheckpoint)] == [150]
+    assert [(item.first, item.last) for item in given if isinstance(item, GapNotice)] == [(1000, 1000)]
+    assert [item.data for item in given if isinstance(item, Delivery)] == writer.events[150:999] + writer.events[1000:]
+
+
+async def test_a_late_reader_that_is_cancelled_costs_the_next_one_nothing(relay: Relay, writer: FrameWriter) -> None:
+    await writer.open()
+    for number in range(40):
+        await writer.commit(*message(number, deltas=48, size=400))
+
+    async def begin() -> Screen:
+        screen = Screen()
+        async with relay.subscribe("run-1", start="display") as subscription:
+            screen.take(await anext(subscription))
+        return screen
+
+    async with relay.subscribe("run-1") as steady:
+        for steps in range(0, 120, 3):
+            begun = asyncio.create_task(begin())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            begun.cancel()
+            await asyncio.gather(begun, return_exceptions=True)
+            await writer.commit(*message(100 + steps))
+        screen = await begin()
+        await writer.commit(outcome="finished")
+        assert screen.checkpoints[0] > 2000
+        assert screen.items == folded(writer.events[: screen.checkpoints[0]])
+        assert [item.data async for item in steady if isinstance(item, Delivery)] == writer.events
+
+
 async def test_a_reader_that_was_there_first_begins_with_the_empty_checkpoint(
     relay: Relay, writer: FrameWriter
 ) -> None:
@@ -523,7 +608,7 @@ async def test_a_display_is_printed_as_its_items(
         f"{begun.epoch}:9  TEXT_MESSAGE_CONTENT 2.2 xxxx",
         f"{begun.epoch}:10  TEXT_MESSAGE_END",
     ]
-    told = ["frames 1 to 8 can no longer be shown"] if start == "log" else []
+    told = ["frames 1 to 8 can be seen only as part of the display that follows"] if start == "log" else []
     assert errors == [*told, f"finished, at {begun.epoch}:10"]
     assert status == 0
 

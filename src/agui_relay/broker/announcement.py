@@ -178,6 +178,11 @@ def _rows(body: bytes, first: int, last: int) -> tuple[Row, ...]:
     return tuple(rows)
 
 
+def entry_fields(raw: Mapping[bytes, bytes] | Sequence[bytes]) -> Mapping[bytes, bytes]:
+    """Return the fields of a stream's entry, which a script gives as a list."""
+    return raw if isinstance(raw, Mapping) else dict(zip(raw[::2], raw[1::2], strict=False))
+
+
 def decode_row(entry: tuple[bytes, Mapping[bytes, bytes] | Sequence[bytes]], view: View) -> Row:
     """Return one entry of a run's frame log, hidden or not for `view`.
 
@@ -186,7 +191,7 @@ def decode_row(entry: tuple[bytes, Mapping[bytes, bytes] | Sequence[bytes]], vie
     entry_id, raw = entry
     # The id of a frame is `<position>-0`; the server takes no id without a number.
     position = int(entry_id.partition(b"-")[0])
-    fields = raw if isinstance(raw, Mapping) else dict(zip(raw[::2], raw[1::2], strict=False))
+    fields = entry_fields(raw)
     try:
         flags = int(fields[b"meta"][:1])
         frame = fields[b"frame"]

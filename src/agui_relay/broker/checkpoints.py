@@ -1,4 +1,4 @@
-"""What goes into a run's display checkpoint, and when a worker makes the next one.
+"""When a worker makes the next display checkpoint of a run, and how it is stored.
 
 The frames behind the last checkpoint are folded in a thread, beside the worker's batches and one run at a time. The
 frames stay until the next checkpoint is stored, which is one atomic step with the trimming behind it. Only a run whose
@@ -10,18 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import msgspec
-
-from agui_relay.broker.announcement import VIEWS, View, is_hidden
 from agui_relay.broker.faults import is_transient
+from agui_relay.broker.folded import CheckpointError, Entry, FoldedViews, NewerCheckpointError
 from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.scripts import Scripts, Uncovered
 from agui_relay.broker.settings import RelaySettings
-from agui_relay.display import DisplayFold
-from agui_relay.display.continuation import VERSION
 
 _log = logging.getLogger("agui_relay.worker")
 
@@ -30,62 +26,6 @@ _MOST_ROWS: Final = 4096
 _ASIDE: Final = 60.0
 """Seconds until a run whose checkpoint this worker cannot make is looked at again."""
 _MOST_ASIDE: Final = 4096
-
-
-type _Entry = tuple[bytes, Mapping[bytes, bytes]]
-
-
-class CheckpointError(ValueError):
-    """The display of a run cannot be folded from what is stored."""
-
-
-class NewerCheckpointError(CheckpointError):
-    """The stored checkpoint was written by a newer release."""
-
-
-class FoldedViews:
-    """A run's display at one position, for each view (no I/O): a stored checkpoint, and the frames behind it."""
-
-    def __init__(self, run_id: str, position: int = 0, stored: Mapping[View, bytes] | None = None) -> None:
-        """Begin with what is stored for a position; position 0 is the empty display.
-
-        Raises:
-            NewerCheckpointError: it was written by a newer release.
-            CheckpointError: it is missing, or none of ours.
-
-        """
-        self.position = position
-        self.folded = 0
-        """Bytes of the frames that were added."""
-        self._folds = {view: _restored((stored or {}).get(view), run_id, position) for view in VIEWS}
-
-    def add(self, entries: Sequence[_Entry]) -> None:
-        """Fold the next entries of the run's log.
-
-        Raises:
-            CheckpointError: they do not go on where this stands, or one is no frame.
-            DisplayError: the frame of one is no AG-UI event.
-
-        """
-        frames: dict[View, list[bytes]] = {view: [] for view in VIEWS}
-        for number, (entry_id, fields) in enumerate(entries, self.position + 1):
-            if entry_id != b"%d-0" % number:
-                raise CheckpointError(f"expected the frame {number} in the log, got {entry_id.decode()}")
-            try:
-                frame, meta = fields[b"frame"], fields[b"meta"]
-                for view, shown in frames.items():
-                    if not is_hidden(view, meta):
-                        shown.append(frame)
-            except (LookupError, ValueError):
-                raise CheckpointError(f"expected frame and meta at {number} in the log, got {list(fields)}") from None
-            self.folded += len(frame)
-        for view, shown in frames.items():
-            self._folds[view].fold_frames(shown)
-        self.position += len(entries)
-
-    def export(self) -> dict[View, bytes]:
-        """Return the snapshot of each view as JSON."""
-        return {view: fold.save() for view, fold in self._folds.items()}
 
 
 class Checkpoints:
@@ -190,9 +130,9 @@ class Checkpoints:
         self.made += word == "ok"
         return word == "ok"
 
-    async def _read_on(self, keys: RunKeys, views: FoldedViews, due: Uncovered) -> Sequence[_Entry]:
+    async def _read_on(self, keys: RunKeys, views: FoldedViews, due: Uncovered) -> Sequence[Entry]:
         rows, size = due.head - views.position, max(1, due.tail - views.folded)
-        entries: Sequence[_Entry] = await self._scripts.read_frames(
+        entries: Sequence[Entry] = await self._scripts.read_frames(
             keys,
             first=views.position + 1,
             last=due.head,
@@ -233,31 +173,3 @@ async def _fold[**ParametersT, ResultT](
             raise CheckpointError(f"{type(error).__name__}: {error}") from error
 
     return await asyncio.to_thread(attempt)
-
-
-class _Continuation(msgspec.Struct):
-    version: int = 0
-
-
-class _Snapshot(msgspec.Struct):
-    continuation: _Continuation
-
-
-_decode_snapshot = msgspec.json.Decoder(_Snapshot).decode
-
-
-def _restored(data: bytes | None, run_id: str, position: int) -> DisplayFold:
-    if position == 0:
-        return DisplayFold(run_id)
-    if data is None:
-        raise CheckpointError(f"the checkpoint at {position} is not stored")
-    try:
-        return DisplayFold.load(data)
-    except ValueError as error:
-        try:
-            version = _decode_snapshot(data).continuation.version
-        except msgspec.MsgspecError:
-            version = 0
-        if version > VERSION:
-            raise NewerCheckpointError(f"it has version {version}, this release reads up to {VERSION}") from None
-        raise CheckpointError(f"the checkpoint at {position} cannot be read: {error}") from error

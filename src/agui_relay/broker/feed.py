@@ -30,6 +30,7 @@ from agui_relay.broker.announcement import (
 from agui_relay.broker.faults import backoff, is_transient
 from agui_relay.broker.hub import Channels
 from agui_relay.broker.keys import RunKeys
+from agui_relay.broker.latest import LatestDisplay
 from agui_relay.broker.scripts import Scripts
 from agui_relay.broker.settings import RelaySettings, milliseconds
 from agui_relay.broker.tracker import Deliver, whole_events
@@ -82,6 +83,7 @@ class Feed:
         self._hub = hub
         self._view: View = view
         self._lease = settings.subscription_lease
+        self._latest = LatestDisplay(scripts, keys, view)
         self._channel = keys.channel(self.id)
 
         # Those who are told; and how many are there, with those who need nothing more.
@@ -94,7 +96,7 @@ class Feed:
         self._beats: dict[str, tuple[Reader, ...]] = {}
         self._wake = asyncio.Event()
         self._silent = False
-        # What is about to be read: (first, count) of the log, () of the display.
+        # What is about to be read: (first, count) of the log, (latest,) of the display.
         self._asked: dict[tuple[int, ...], asyncio.Task[Any]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -136,12 +138,13 @@ class Feed:
         """Read the run's state and its log from position `first` on, of one moment that is not before this call."""
         return await self._shared((first, count), partial(self._read, first, count))
 
-    async def read_display(self) -> tuple[Report, int | None, bytes]:
-        """Read the run's state and the display stored for the view, of one moment that is not before this call.
+    async def read_display(self, *, latest: bool) -> tuple[Report, int | None, bytes]:
+        """Read the run's state and its display for the view, of one moment that is not before this call.
 
-        The display is the last position it covers and its snapshot; None and no bytes when none is stored.
+        The display is the last position it covers and its snapshot: what is stored, or, with `latest`, up to the head;
+        None and no bytes when there is none.
         """
-        return await self._shared((), self._read_display)
+        return await self._shared((int(latest),), partial(self._read_display, latest))
 
     async def _shared[T](self, key: tuple[int, ...], read: Callable[[], Coroutine[Any, Any, T]]) -> T:
         task: asyncio.Task[T] | None = self._asked.get(key)
@@ -292,10 +295,13 @@ class Feed:
         rows = tuple(decode_row(entry, self._view) for entry in log.entries)
         return _report(log.epoch, log.head, log.status), rows
 
-    async def _read_display(self) -> tuple[Report, int | None, bytes]:
-        del self._asked[()]
-        stored = await self._scripts.read_display(self._keys, view=self._view)
-        return _report(stored.epoch, stored.head, stored.status), stored.position, stored.snapshot
+    async def _read_display(self, latest: bool) -> tuple[Report, int | None, bytes]:
+        del self._asked[int(latest),]
+        if latest:
+            display = await self._latest.read()
+        else:
+            display = await self._scripts.read_display(self._keys, view=self._view)
+        return _report(display.epoch, display.head, display.status), display.position, display.snapshot
 
     # -- the end --------------------------------------------------------------------------------------------------
 

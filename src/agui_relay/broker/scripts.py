@@ -138,7 +138,8 @@ class Log(NamedTuple):
 class Display(NamedTuple):
     """The display checkpoint of a run for one view, and the run's state at the same moment.
 
-    `position` is the last one that `snapshot` covers; None, and no bytes, when nothing is stored.
+    `position` is the last one that `snapshot` covers; None, and no bytes, when nothing is stored. `tail` counts the
+    bytes of the frames behind it.
     """
 
     epoch: str
@@ -146,6 +147,7 @@ class Display(NamedTuple):
     status: str
     position: int | None
     snapshot: bytes
+    tail: int
 
 
 class AppendItem(NamedTuple):
@@ -430,8 +432,8 @@ class Scripts:
 
     async def read_display(self, keys: RunKeys, *, view: str) -> Display:
         """Read the display checkpoint of a view, with the state that it belongs to."""
-        epoch, head, status, position, snapshot = await self._call(DISPLAY, keys, view)
-        return Display(epoch.decode(), head, status.decode(), None if position < 0 else position, snapshot)
+        epoch, head, status, position, snapshot, tail = await self._call(DISPLAY, keys, view)
+        return Display(epoch.decode(), head, status.decode(), None if position < 0 else position, snapshot, tail)
 
     async def leave(self, keys: RunKeys, *, view: str, subscription_id: str) -> None:
         """End the lease of a subscription."""

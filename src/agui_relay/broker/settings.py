@@ -53,7 +53,7 @@ class RelaySettings(BaseSettings):
 
     frame_log_bytes: Bytes = 64 * _MIB
     """Frames of a run that are kept; older ones go, whole events at a time, once the display checkpoint covers them."""
-    display_tail_bytes: Bytes = _MIB
+    display_tail_bytes: Bytes = 16 * _MIB
     """Frames behind a run's display checkpoint, or its first frames, until the next one is made; when the checkpoint is
     larger, as many as it has bytes."""
     display_bytes: Bytes = 64 * _MIB

@@ -363,7 +363,7 @@ class Subscription:
         """Read what was asked for; return how to tell the tracker."""
         if isinstance(read, ReadLog):
             return partial(self._tracker.rows, read, *await feed.read(read.first, read.count))
-        return partial(self._tracker.display, read, *await feed.read_display())
+        return partial(self._tracker.display, read, *await feed.read_display(latest=not read.least))
 
     def _unpark(self) -> None:
         parked, self._parked, self._parked_bytes = self._parked, [], 0
