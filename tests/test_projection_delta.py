@@ -235,19 +235,3 @@ def test_small_items_that_make_large_frames_fill_a_batch_early() -> None:
         cursor += batch.items
     assert frames == whole.frames
     assert parts.export() == projector.export()
-
-
-@pytest.mark.parametrize("between", [b",", b' , "sequence":7,', b',"\\u0065vent":{},'], ids=["bare", "more", "escaped"])
-def test_an_event_that_stands_there_twice_goes_the_long_way(between: bytes) -> None:
-    short, long = Projector(run_id="run-1", thread_id="thread-1"), Projector(run_id="run-1", thread_id="thread-1")
-    part = {"part_kind": "tool-call", "tool_name": "look", "tool_call_id": "c", "args": None}
-    for projector in (short, long):
-        projector.project(decode_item(item({"index": 0, "part": part, "event_kind": "part_start"})))
-    delta = {"args_delta": "x", "tool_call_id": "c", "part_delta_kind": "tool_call"}
-    data = item({"index": 0, "delta": delta, "event_kind": "part_delta"})
-    begin, end = data.index(b'"event":{'), data.index(b',"projection"')
-    twice = data[:begin] + data[begin:end].replace(b'"x"', b'"y"') + between + data[begin:]
-    assert short.project_delta(data) is not None
-    [event] = long.project(decode_item(twice))
-    known = short.project_delta(twice)
-    assert known is None or encode_event(known) == encode_event(event)
