@@ -130,7 +130,8 @@ async def processes_drain(url: str, workers: int, runs: int, items: int) -> Shar
 
 async def two_processes(session: Session) -> list[Case]:
     """Measure two worker processes beside one, and what limits them."""
-    runs, items = session.size(32, 4), session.size(2_048, 100)
+    # Several times as many runs as a worker takes at a time, or the first would have them all.
+    runs, items = session.size(320, 4), session.size(512, 100)
     name = "two worker processes beside one"
     two, one = await session.interleave(
         name, [partial(processes_drain, session.url, workers, runs, items) for workers in (2, 1)]
