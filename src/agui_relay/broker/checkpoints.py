@@ -10,19 +10,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from agui_relay.broker.faults import is_transient
-from agui_relay.broker.folded import CheckpointError, Entry, FoldedViews, NewerCheckpointError
+from agui_relay.broker.folded import (
+    CheckpointError,
+    Entry,
+    FoldedViews,
+    NewerCheckpointError,
+    in_thread,
+    rows_at_once,
+)
 from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.scripts import Scripts, Uncovered
 from agui_relay.broker.settings import RelaySettings
 
 _log = logging.getLogger("agui_relay.worker")
 
-_READ_BYTES: Final = 1024 * 1024
-_MOST_ROWS: Final = 4096
 _ASIDE: Final = 60.0
 """Seconds until a run whose checkpoint this worker cannot make is looked at again."""
 _MOST_ASIDE: Final = 4096
@@ -102,10 +107,10 @@ class Checkpoints:
         if due.word != "due":
             return False
         try:
-            views = await _fold(FoldedViews, keys.run_id, due.covered, due.stored)
+            views = await in_thread(FoldedViews, keys.run_id, due.covered, due.stored)
             while views.position < due.head:
-                await _fold(views.add, await self._read_on(keys, views, due))
-            snapshots = await _fold(views.export)
+                await in_thread(views.add, await self._read_on(keys, views, due))
+            snapshots = await in_thread(views.export)
             size = sum(map(len, snapshots.values()))
             if size > settings.display_bytes:
                 raise CheckpointError(f"it has {size} bytes, at most {settings.display_bytes} are kept")
@@ -131,12 +136,11 @@ class Checkpoints:
         return word == "ok"
 
     async def _read_on(self, keys: RunKeys, views: FoldedViews, due: Uncovered) -> Sequence[Entry]:
-        rows, size = due.head - views.position, max(1, due.tail - views.folded)
         entries: Sequence[Entry] = await self._scripts.read_frames(
             keys,
             first=views.position + 1,
             last=due.head,
-            most=max(1, min(_MOST_ROWS, rows * _READ_BYTES // size)),
+            most=rows_at_once(due.head - views.position, due.tail - views.folded),
         )
         if not entries:
             raise CheckpointError(f"the frames from {views.position + 1} to {due.head} are not in the log")
@@ -157,19 +161,3 @@ class Checkpoints:
             if len(self._aside) >= _MOST_ASIDE:
                 del self._aside[next(iter(self._aside))]
         self._aside[keys.run_id] = now + _ASIDE
-
-
-async def _fold[**ParametersT, ResultT](
-    work: Callable[ParametersT, ResultT], *arguments: ParametersT.args, **options: ParametersT.kwargs
-) -> ResultT:
-    """Call something in a thread; whatever it raises about what is stored is a CheckpointError."""
-
-    def attempt() -> ResultT:
-        try:
-            return work(*arguments, **options)
-        except (CheckpointError, MemoryError):
-            raise
-        except Exception as error:
-            raise CheckpointError(f"{type(error).__name__}: {error}") from error
-
-    return await asyncio.to_thread(attempt)

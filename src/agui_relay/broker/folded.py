@@ -1,8 +1,13 @@
-"""What the frames of a run's log amount to on a display, for each view (no I/O): what a display checkpoint holds."""
+"""What the frames of a run's log amount to on a display, for each view (no I/O): what a display checkpoint holds.
+
+Workers make checkpoints of it, and readers who come late have it made up to the head.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -12,6 +17,9 @@ from agui_relay.display.continuation import VERSION
 
 type Entry = tuple[bytes, Mapping[bytes, bytes]]
 """One entry of a frame log: its id and its fields."""
+
+_READ_BYTES: Final = 1024 * 1024
+_MOST_ROWS: Final = 4096
 
 
 class CheckpointError(ValueError):
@@ -72,6 +80,27 @@ class FoldedViews:
     def export(self) -> dict[View, bytes]:
         """Return the snapshot of each view as JSON."""
         return {view: fold.save() for view, fold in self._folds.items()}
+
+
+def rows_at_once(rows: int, size: int) -> int:
+    """Return how many of the next `rows` entries, of about `size` bytes in all, to read from the log in one go."""
+    return max(1, min(_MOST_ROWS, rows * _READ_BYTES // max(1, size)))
+
+
+async def in_thread[**ParametersT, ResultT](
+    work: Callable[ParametersT, ResultT], *arguments: ParametersT.args, **options: ParametersT.kwargs
+) -> ResultT:
+    """Call something in a thread; whatever it raises about what is stored is a CheckpointError."""
+
+    def attempt() -> ResultT:
+        try:
+            return work(*arguments, **options)
+        except (CheckpointError, MemoryError):
+            raise
+        except Exception as error:
+            raise CheckpointError(f"{type(error).__name__}: {error}") from error
+
+    return await asyncio.to_thread(attempt)
 
 
 class _Continuation(msgspec.Struct):

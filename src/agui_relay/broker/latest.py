@@ -21,8 +21,6 @@ _log = logging.getLogger("agui_relay.subscription")
 
 _FOLDED_BYTES: Final = 512 * 1024
 """Frames behind the stored display that are given as they are; of more, the display is given."""
-_READ_BYTES: Final = 1024 * 1024
-_MOST_ROWS: Final = 4096
 
 
 class LatestDisplay:
@@ -60,19 +58,17 @@ class LatestDisplay:
     async def _fold(self, folded: FoldedViews | None, stored: Display) -> FoldedViews:
         """Go on, from where somebody else came to or from what is stored, up to the head."""
         # Whoever only follows need not load what folds.
-        from agui_relay.broker.folded import CheckpointError, FoldedViews
+        from agui_relay.broker.folded import CheckpointError, FoldedViews, in_thread, rows_at_once
 
         position, head, view = stored.position or 0, stored.head, self._view
         if folded is None or not position <= folded.position <= head:
             snapshots = {view: stored.snapshot} if position else None
-            folded = await asyncio.to_thread(FoldedViews, self._keys.run_id, position, snapshots, views=(view,))
-        size = max(1, stored.tail // max(1, head - position))
+            folded = await in_thread(FoldedViews, self._keys.run_id, position, snapshots, views=(view,))
+        most = rows_at_once(head - position, stored.tail)
         while folded.position < head:
-            log = await self._scripts.read_log(
-                self._keys, first=folded.position + 1, most=max(1, min(_MOST_ROWS, _READ_BYTES // size))
-            )
+            log = await self._scripts.read_log(self._keys, first=folded.position + 1, most=most)
             if log.epoch != stored.epoch or not log.entries:
                 raise CheckpointError(f"the frames from {folded.position + 1} on are gone")
             entries = [(entry, entry_fields(raw)) for entry, raw in log.entries[: head - folded.position]]
-            await asyncio.to_thread(folded.add, entries)
+            await in_thread(folded.add, entries)
         return folded

@@ -41,7 +41,7 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Little data: tells that it runs, not how fast.")] = False,
     rounds: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="How often each case is measured.")] = 5,
 ) -> None:
-    """Measure each case beside its peer, in turns, on a packaged server; takes a quarter of an hour.
+    """Measure each case beside its peer, in turns, on a packaged server; takes about ten minutes.
 
     Peers that are not installed are named. The status is 0 also when a goal is missed: machines differ.
     """
