@@ -19,7 +19,7 @@ from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.scripts import Appended, AppendItem, Opened, Scripts
 from agui_relay.broker.settings import RelaySettings, milliseconds
 from agui_relay.source import HarnessItem, encode_item
-from agui_relay.source.wire import wire_item
+from agui_relay.source.wire import WireItem, wire_item
 
 _log = logging.getLogger("agui_relay.publisher")
 
@@ -173,9 +173,8 @@ class Publisher:
         item, data = wire_item(item)
         terminal = item.terminal if item.run_id == self.run_id else None
         if len(data) > self._settings.item_bytes:
-            if terminal is None:
-                raise ItemTooLarge(self._too_large(item, data))
-            data = encode_item(_without_output(item))
+            if terminal is not None and isinstance(item, HarnessItem):
+                data = encode_item(_without_output(item))
             if len(data) > self._settings.item_bytes:
                 raise ItemTooLarge(self._too_large(item, data))
         if not self._thread_id and item.run_id == self.run_id:
@@ -210,7 +209,7 @@ class Publisher:
             self._told = True
             raise type(self._failure)(*self._failure.args) from self._failure
 
-    def _too_large(self, item: HarnessItem, data: bytes) -> str:
+    def _too_large(self, item: WireItem, data: bytes) -> str:
         return (
             f"item {item.sequence} of run {item.run_id!r} has {len(data)} bytes,"
             f" at most {self._settings.item_bytes} are allowed"
@@ -239,11 +238,12 @@ class Publisher:
 
     def _take(self) -> list[AppendItem]:
         """Return the next batch without removing it; a terminal item is the last one of its batch."""
+        most_bytes, most_items = self._settings.batch_bytes, self._settings.batch_items
         batch: list[AppendItem] = []
         size = 0
         for item in self._buffer:
             size += len(item.data)
-            if batch and (size > self._settings.batch_bytes or len(batch) == self._settings.batch_items):
+            if batch and (size > most_bytes or len(batch) == most_items):
                 break
             batch.append(item)
             if item.outcome:

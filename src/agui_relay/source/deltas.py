@@ -1,15 +1,16 @@
 """The items that there are most of, one more delta of a part, read whole in one decode.
 
-Which of them are read here decides nothing: what is not, is read as any other item, to the same end.
+Which of them are read here decides nothing: what is not, is read as any other item, to the same end. A worker reads
+what decides in a projection; a publisher reads all there is, to tell that the bytes are canonical.
 """
 
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from agui_relay.source.items import MAX_SAFE_INTEGER, check_levels
+from agui_relay.source.items import MAX_SAFE_INTEGER, check_ids, check_levels
 from agui_relay.source.reading import Delta
 
 _LONGEST_BYTES = 16 * 1024
@@ -50,7 +51,44 @@ class DeltaItem(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_f
     projection: DeltaProjection
 
 
+class WholeDelta(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """All that the usual delta says, in the order in which Pydantic AI writes the fields of each kind."""
+
+    tool_name_delta: str | UnsetType | None = UNSET
+    args_delta: str | UnsetType | None = UNSET
+    tool_call_id: str | UnsetType | None = UNSET
+    content_delta: str | UnsetType | None = UNSET
+    signature_delta: str | UnsetType | None = UNSET
+    provider_name: str | UnsetType | None = UNSET
+    provider_details: UnsetType | None = UNSET
+    citations_delta: UnsetType | None = UNSET
+    part_delta_kind: str | UnsetType = UNSET
+
+
+class WholeDeltaEvent(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """All that the event says."""
+
+    index: Annotated[int, Meta(ge=-MAX_SAFE_INTEGER, le=MAX_SAFE_INTEGER)]
+    delta: WholeDelta
+    event_kind: Literal["part_delta"]
+
+
+class WholeDeltaItem(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="v", tag=1):
+    """As a ``HarnessItem``."""
+
+    source: Literal["pydantic_ai"]
+    thread_id: str
+    run_id: str
+    sequence: Annotated[int, Meta(ge=0, le=MAX_SAFE_INTEGER)]
+    occurred_at: Annotated[str, Meta(max_length=64)]
+    event: WholeDeltaEvent
+    projection: DeltaProjection
+    terminal: ClassVar[None] = None
+    """No delta ends a run."""
+
+
 _decode = msgspec.json.Decoder(DeltaItem).decode
+_decode_whole = msgspec.json.Decoder(WholeDeltaItem).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -65,6 +103,27 @@ def read_delta(data: bytes) -> DeltaItem | None:
         return _decode(data)
     except ValueError:
         return None
+
+
+def canonical_delta(data: bytes) -> WholeDeltaItem | None:
+    """Return the item in these bytes if it is a delta and they are its canonical form, else None.
+
+    Text, small integers and null have one form only; so bytes that are written again as they were are canonical.
+
+    Raises:
+        ItemError: an id of it is not valid.
+
+    """
+    if not data.endswith(_ENDINGS, 0, _TIMESTAMP):
+        return None
+    try:
+        item = _decode_whole(data)
+    except (ValueError, RecursionError):
+        return None
+    if _encode(item) != data:
+        return None
+    check_ids(item)
+    return item
 
 
 def observation(item: DeltaItem, data: bytes) -> Raw | None:

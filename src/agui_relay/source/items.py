@@ -198,10 +198,7 @@ def canonical_item(data: bytes) -> tuple[HarnessItem, bytes]:
 def encode_made(item: HarnessItem) -> bytes:
     """Return the canonical bytes of an item that an adapter made: only its ids and its depth are left to check."""
     data = _encode(item)
-    if item.thread_id not in _VALID_IDS:
-        _check_id("thread_id", item.thread_id)
-    if item.run_id not in _VALID_IDS:
-        _check_id("run_id", item.run_id)
+    check_ids(item)
     check_levels(data)
     return data
 
@@ -238,10 +235,7 @@ def _checked(data: bytes) -> HarnessItem:
         if b"\\u" in data and (repaired := _repaired(data)) != data:
             return canonical_item(repaired)[0]
         raise ItemError(f"the item is not JSON: {error}") from error
-    if item.thread_id not in _VALID_IDS:
-        _check_id("thread_id", item.thread_id)
-    if item.run_id not in _VALID_IDS:
-        _check_id("run_id", item.run_id)
+    check_ids(item)
     if item.source == "result":
         if item.result is _NOTHING or item.event is not _NOTHING:
             raise ItemError("an item with source 'result' needs `result`, and has no `event`")
@@ -260,6 +254,19 @@ def _checked(data: bytes) -> HarnessItem:
     ):
         raise ItemError("expected a string or a list of content parts - at `$.projection.content`")
     return item
+
+
+def check_ids(item: Any) -> None:
+    """Make sure that the thread and the run of an item have ids within bounds.
+
+    Raises:
+        ItemError: blank, longer than :data:`MAX_ID_BYTES`, or with a control character.
+
+    """
+    if item.thread_id not in _VALID_IDS:
+        _check_id("thread_id", item.thread_id)
+    if item.run_id not in _VALID_IDS:
+        _check_id("run_id", item.run_id)
 
 
 def _check_id(name: str, value: str) -> None:

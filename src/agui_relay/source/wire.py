@@ -2,11 +2,14 @@
 
 from typing import Any
 
+from agui_relay.source.deltas import WholeDeltaItem, canonical_delta
 from agui_relay.source.harness import from_harness
 from agui_relay.source.items import HarnessItem, canonical_item, encode_item, encode_made
 
+type WireItem = HarnessItem | WholeDeltaItem
 
-def wire_item(given: HarnessItem | bytes | Any) -> tuple[HarnessItem, bytes]:
+
+def wire_item(given: HarnessItem | bytes | Any) -> tuple[WireItem, bytes]:
     """Return the item and its canonical bytes, of a `HarnessItem`, the JSON of one, or a live `a13n_harness` item.
 
     Raises:
@@ -17,6 +20,8 @@ def wire_item(given: HarnessItem | bytes | Any) -> tuple[HarnessItem, bytes]:
     if isinstance(given, HarnessItem):
         return given, encode_item(given)
     if isinstance(given, bytes | bytearray | memoryview):
-        return canonical_item(bytes(given))
+        data = bytes(given)
+        delta = canonical_delta(data)
+        return canonical_item(data) if delta is None else (delta, data)
     made = from_harness(given)
     return made, encode_made(made)
