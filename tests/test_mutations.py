@@ -189,8 +189,8 @@ class Prober:
             self.faults.setdefault(f"took {took:.1f} s", data)
 
     def _try_out(self, projector: Projector, data: bytes) -> str:
-        item, why = _or_why(decode_item, data)
-        published, why_not = _or_why(canonical_item, data)
+        item, why = or_why(decode_item, data)
+        published, why_not = or_why(canonical_item, data)
         # Publishing is stricter with numbers that are none, and more lenient with what a second look repairs.
         if published is None:
             assert why_not
@@ -203,7 +203,7 @@ class Prober:
         assert encode_item(item) == canonical
         assert decode_item(encode_item(item)) == item
         before = projector.export()
-        events, why = _or_why(projector.project, item)
+        events, why = or_why(projector.project, item)
         if events is None:
             assert why
             assert projector.export() == before
@@ -219,7 +219,7 @@ class Prober:
         return "projected"
 
 
-def _or_why[A, R](call: Callable[[A], R], argument: A) -> tuple[R | None, str]:
+def or_why[A, R](call: Callable[[A], R], argument: A) -> tuple[R | None, str]:
     """Return what a call gives, or why it refuses."""
     try:
         return call(argument), ""
