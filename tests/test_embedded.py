@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
 
 import agui_relay.embedded.server as server_module
 from agui_relay.embedded import EmbeddedRedis, EmbeddedRedisError
@@ -105,6 +106,25 @@ async def test_a_fixed_port_that_is_taken_is_an_error_that_says_so() -> None:
 async def test_a_wrong_argument_is_an_error_with_the_servers_words() -> None:
     with pytest.raises(EmbeddedRedisError, match="no-such-option"):
         await EmbeddedRedis("--no-such-option", "1").start()
+
+
+@pytest.mark.parametrize("port", [None, 0])
+async def test_the_address_carries_the_password_of_the_arguments(port: int | None) -> None:
+    async with EmbeddedRedis("--requirepass", "other", "--RequirePass", "p@ss/w%3A:rd é", port=port) as server:
+        assert await ping(server.url)
+        await server.restart()
+        assert await ping(server.url)
+        with pytest.raises(RedisError):
+            await ping(server.url.replace(server.url.partition("://")[2].partition("@")[0], ":other"))
+
+
+async def test_a_server_with_a_password_from_elsewhere_is_ready(tmp_path: Path) -> None:
+    (tmp_path / "users.acl").write_text("user default on >secret ~* &* +@all\n")
+    async with EmbeddedRedis("--aclfile", str(tmp_path / "users.acl")) as server:
+        with pytest.raises(RedisError):
+            await ping(server.url)
+        async with Redis.from_url(server.url, password="secret") as client:
+            assert await client.ping()
 
 
 @pytest.mark.parametrize("port", [None, 0])

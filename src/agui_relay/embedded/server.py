@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -43,7 +44,8 @@ class EmbeddedRedis:
     leave it. Nothing is kept on disk unless `arguments` say so. A process that is killed leaves a temporary directory,
     which the next server that this user starts removes.
 
-    - `arguments` are passed on to the server, last, so that they win: ``"--appendonly", "yes"``.
+    - `arguments` are passed on to the server, last, so that they win: ``"--appendonly", "yes"``. The `url` carries the
+      password of ``"--requirepass", "secret"``, and none that the server has from elsewhere, as from an ACL file.
     - `port`: None listens on a unix socket only this user can open; 0 on a free port of 127.0.0.1; any other number on
       that port. A port is open to every user of this machine.
     - `directory` is the server's working directory and is kept. None: a temporary one, removed at the end.
@@ -63,6 +65,7 @@ class EmbeddedRedis:
         if port is not None and not 0 <= port <= 65_535:
             raise ValueError(f"port must be None or from 0 to 65535, got {port}")
         self._arguments = arguments
+        self._password = _password(arguments)
         self._wanted_port = port
         self._port: int | None = None
         self._kept_directory = None if directory is None else Path(directory)
@@ -83,9 +86,10 @@ class EmbeddedRedis:
     @property
     def url(self) -> str:
         """Where it listens: ``unix:///...`` or ``redis://127.0.0.1:PORT``; the same after a restart."""
+        credentials = f":{quote(self._password, safe='')}@" if self._password else ""
         if self._port is not None:
-            return f"redis://{_LOOPBACK}:{self._port}/0"
-        return f"unix://{quote(str(self._socket))}?db=0"
+            return f"redis://{credentials}{_LOOPBACK}:{self._port}/0"
+        return f"unix://{credentials}{quote(str(self._socket))}?db=0"
 
     @property
     def port(self) -> int | None:
@@ -201,7 +205,7 @@ class EmbeddedRedis:
         pause = 0.002
         try:
             async with asyncio.timeout(_READY_TIMEOUT):
-                while not await _answers(self._socket):
+                while not await _answers(self._socket, self._password):
                     if process.poll() is not None:
                         raise EmbeddedRedisError(
                             f"the embedded server ended with status {process.returncode}: {self._tail()}"
@@ -295,15 +299,31 @@ def _free_port() -> int:
         return port
 
 
-async def _answers(path: Path) -> bool:
-    """Whether the server at this socket answers PING; not while it still loads its data."""
+def _password(arguments: Sequence[str]) -> str:
+    """Return the password that the server will ask for, as far as its arguments say; the last one wins."""
+    password = ""
+    for name, value in pairwise(arguments):
+        if name.lower() == "--requirepass":
+            password = value
+    return password
+
+
+async def _answers(path: Path, password: str) -> bool:
+    """Whether the server at this socket takes commands; not while it still loads its data.
+
+    One that wants a password we do not know says so, and loads or not.
+    """
     try:
         reader, writer = await asyncio.open_unix_connection(path)
     except OSError:
         return False
     try:
+        if password:
+            secret = password.encode()
+            writer.write(b"*2\r\n$4\r\nAUTH\r\n$%d\r\n%s\r\n" % (len(secret), secret))
+            await reader.readline()
         writer.write(b"PING\r\n")
-        return await reader.readline() == b"+PONG\r\n"
+        return (await reader.readline()).startswith((b"+PONG", b"-NOAUTH"))
     except OSError:
         return False
     finally:
