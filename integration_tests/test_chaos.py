@@ -10,9 +10,9 @@ import pytest
 
 from integration_tests.chaos.driver import run_session
 
-SEED = int(os.environ.get("AGUI_RELAY_SEED", str(secrets.randbelow(10**9))))
-RUNS = int(os.environ.get("AGUI_RELAY_CHAOS_RUNS", "20"))
-MINUTES = float(os.environ.get("AGUI_RELAY_CHAOS_MINUTES", "0.6"))
+SEED = int(os.environ.get("AGUI_RELAY_TEST_SEED", str(secrets.randbelow(10**9))))
+RUNS = int(os.environ.get("AGUI_RELAY_TEST_CHAOS_RUNS", "20"))
+MINUTES = float(os.environ.get("AGUI_RELAY_TEST_CHAOS_MINUTES", "0.6"))
 FAULTS_A_SECOND = 1.5
 
 

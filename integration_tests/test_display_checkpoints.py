@@ -38,7 +38,7 @@ from integration_tests.processes import Fleet
 from integration_tests.test_worker import publish, running
 from integration_tests.waiting import eventually
 
-SEED = int(os.environ.get("AGUI_RELAY_SEED", str(secrets.randbelow(10**9))))
+SEED = int(os.environ.get("AGUI_RELAY_TEST_SEED", str(secrets.randbelow(10**9))))
 KEYS = RunKeys("agui", "run-1")
 SMALL = RelaySettings(
     frame_log_bytes=1 << 18, display_tail_bytes=1 << 15, batch_items=64, batch_bytes=1 << 16, claim_idle=0.5

@@ -31,7 +31,7 @@ from integration_tests.test_views import belongs
 from integration_tests.test_worker import projection, running
 from integration_tests.waiting import eventually
 
-SEED = int(os.environ.get("AGUI_RELAY_SEED", str(secrets.randbelow(10**9))))
+SEED = int(os.environ.get("AGUI_RELAY_TEST_SEED", str(secrets.randbelow(10**9))))
 KEYS = RunKeys("agui", "run-1")
 SMALL = {
     "AGUI_RELAY_FRAME_LOG_BYTES": "60000",

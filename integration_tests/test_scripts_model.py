@@ -35,7 +35,7 @@ from agui_relay.broker.scripts import (
     inline,
 )
 
-EXAMPLES = int(os.environ.get("AGUI_RELAY_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("AGUI_RELAY_TEST_EXAMPLES", "60"))
 LEASE, KEPT = 30_000, 86_400_000
 LIMITS = CommitLimits(kept_ms=1000_000, fanout_bytes=1 << 20, log_bytes=150, item_bytes=20, tail_bytes=60)
 WORKERS = ("one", "two")

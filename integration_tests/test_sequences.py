@@ -704,7 +704,7 @@ class Heard:
 
 async def test_1000_subscriptions_with_announcements_of_50_kb(redis_url: str) -> None:
     """Frames times subscriptions is above the bound of an announcement: everybody reads them from the log."""
-    count = int(os.environ.get("AGUI_RELAY_SUBSCRIPTIONS", "1000"))
+    count = int(os.environ.get("AGUI_RELAY_TEST_SUBSCRIPTIONS", "1000"))
     run = [
         items.started(1),
         *(items.custom(2 + number, "note", {"number": number, "text": "z" * 47_000}) for number in range(3)),

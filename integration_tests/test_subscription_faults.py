@@ -26,9 +26,9 @@ from integration_tests.waiting import eventually
 
 KEYS = RunKeys("agui", "run-1")
 SETTINGS = RelaySettings(subscription_lease=0.6)
-SEED = int(os.environ.get("AGUI_RELAY_SEED", "20261129"))
-READERS = int(os.environ.get("AGUI_RELAY_READERS", "20"))
-RUNS = int(os.environ.get("AGUI_RELAY_RUNS", "4"))
+SEED = int(os.environ.get("AGUI_RELAY_TEST_SEED", "20261129"))
+READERS = int(os.environ.get("AGUI_RELAY_TEST_READERS", "20"))
+RUNS = int(os.environ.get("AGUI_RELAY_TEST_RUNS", "4"))
 CUTS = 5
 
 
@@ -71,7 +71,7 @@ async def read(subscription: Subscription, given: list[bytes] | None = None) -> 
     return given
 
 
-@pytest.mark.timeout(int(os.environ.get("AGUI_RELAY_TIMEOUT", "180")))
+@pytest.mark.timeout(int(os.environ.get("AGUI_RELAY_TEST_TIMEOUT", "180")))
 async def test_readers_that_are_cut_again_and_again_end_equal(redis_url: str, relay: Relay) -> None:
     """Each reader has a proxy and connections of its own, and is cut at random moments, at least five times."""
     print(f"seed {SEED}: {READERS} readers of {RUNS} runs")

@@ -237,7 +237,7 @@ def fleet(shared_redis: EmbeddedRedis) -> Iterator[Fleet]:
 
 @pytest.mark.parametrize("repetition", range(20))
 async def test_a_worker_killed_in_mid_part_is_only_a_pause(redis_url: str, fleet: Fleet, repetition: int) -> None:
-    seed = int(os.environ.get("AGUI_RELAY_SEED", "0")) + repetition
+    seed = int(os.environ.get("AGUI_RELAY_TEST_SEED", "0")) + repetition
     print(f"seed {seed}")
     chance = random.Random(seed)
     run = list(items.text_run(400))

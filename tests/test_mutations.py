@@ -21,9 +21,9 @@ from agui_relay.projection.projector import Projector
 from agui_relay.source import ItemError, canonical_item, decode_item, encode_item
 from tests.case_files import load_cases
 
-COUNT = int(os.environ.get("AGUI_RELAY_MUTATIONS", "8000"))
-SEED = int(os.environ.get("AGUI_RELAY_SEED", "20261129"))
-PATIENCE = float(os.environ.get("AGUI_RELAY_TIMEOUT", "2"))
+COUNT = int(os.environ.get("AGUI_RELAY_TEST_MUTATIONS", "8000"))
+SEED = int(os.environ.get("AGUI_RELAY_TEST_SEED", "20261129"))
+PATIENCE = float(os.environ.get("AGUI_RELAY_TEST_TIMEOUT", "2"))
 """Seconds of processor time that one item may take."""
 
 TYPED = TypeAdapter[Any](Event)

@@ -48,7 +48,7 @@ from agui_relay.broker.tracker import (
     whole_events,
 )
 
-EXAMPLES = int(os.environ.get("AGUI_RELAY_EXAMPLES", "500"))
+EXAMPLES = int(os.environ.get("AGUI_RELAY_TEST_EXAMPLES", "500"))
 LEASE = 15.0
 
 

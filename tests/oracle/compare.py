@@ -19,9 +19,9 @@ from agui_relay.source import decode_item, encode_item, from_harness
 from tests.oracle.known_faults import Watch, known_fault
 from tests.oracle.streams import Item
 
-TOTAL = int(os.environ.get("AGUI_RELAY_EXAMPLES", "2400"))
+TOTAL = int(os.environ.get("AGUI_RELAY_TEST_EXAMPLES", "2400"))
 """Streams that all differential tests together compare."""
-SEED = int(os.environ.get("AGUI_RELAY_SEED", "20261129"))
+SEED = int(os.environ.get("AGUI_RELAY_TEST_SEED", "20261129"))
 
 COUNTS: Counter[str] = Counter()
 """What this process has compared and excused, for the summary."""

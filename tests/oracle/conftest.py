@@ -32,6 +32,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                     total.update(json.loads(value))
     if total:
         terminalreporter.section("compared with the reference")
-        terminalreporter.line(f"AGUI_RELAY_SEED={SEED}")
+        terminalreporter.line(f"AGUI_RELAY_TEST_SEED={SEED}")
         for name, count in sorted(total.items()):
             terminalreporter.line(f"{count:9,} {name}")

@@ -51,9 +51,9 @@ from ya_agent_stream_protocol.agui import compact_agui_events as compact_by_refe
 from agui_relay.replay import compact_agui_events
 from agui_relay.source import ya_agent
 
-TOTAL = int(os.environ.get("AGUI_RELAY_EXAMPLES", "400"))
+TOTAL = int(os.environ.get("AGUI_RELAY_TEST_EXAMPLES", "400"))
 """Streams that the tests of this file together compare."""
-SEED = int(os.environ.get("AGUI_RELAY_SEED", "20261129"))
+SEED = int(os.environ.get("AGUI_RELAY_TEST_SEED", "20261129"))
 
 pytestmark = pytest.mark.timeout(120 + TOTAL // 4)
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from agui_relay import replay, sse
 
-TOTAL = int(os.environ.get("AGUI_RELAY_EXAMPLES", "600"))
+TOTAL = int(os.environ.get("AGUI_RELAY_TEST_EXAMPLES", "600"))
 """Streams that the tests of this file together compare."""
-SEED = int(os.environ.get("AGUI_RELAY_SEED", "20261129"))
+SEED = int(os.environ.get("AGUI_RELAY_TEST_SEED", "20261129"))
 
 pytestmark = pytest.mark.timeout(120 + TOTAL // 10)
 
