@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from redis import Redis
 
 import agui_relay
-from agui_relay import GapNotice, Relay
+from agui_relay import GapNotice, Relay, RelaySettings
 from agui_relay.broker.keys import GROUP, RunKeys
 from agui_relay.cli import main
 from agui_relay.cli.summary import one_line, summary
@@ -143,15 +144,51 @@ def test_no_redis_is_one_line_and_status_1(
     assert "secret" not in told
 
 
+@pytest.mark.parametrize("command", [["runs", "--redis", "redis://localhost"], ["demo"]])
 @pytest.mark.parametrize(("name", "value"), [("CLAIM_IDLE", "soon"), ("WORKER_ENTRIES", "0"), ("NAMESPACE", "a b")])
 def test_a_bad_setting_in_the_environment_is_named(
-    name: str, value: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str, value: str, command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"AGUI_RELAY_{name}", value)
-    assert main(["runs", "--redis", "redis://localhost"]) == 2
+    assert main(command) == 2
     told = says(capsys.readouterr().err)
     assert f"AGUI_RELAY_{name}: got {value!r}, " in told
     assert "should" in told
+
+
+def test_a_variable_that_is_no_setting_is_told_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("UNREAD_BYTE", "no_such_thing", "REDIS", "REDIS_URL", "TEST_SEED", "BATCH_ITEMS", "batch_bytes"):
+        monkeypatch.setenv(f"AGUI_RELAY_{name}", "5")
+    for _ in range(2):
+        settings = RelaySettings(namespace="other")
+        assert (settings.batch_items, settings.batch_bytes, settings.namespace) == (5, 5, "other")
+    assert [(record.name, record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("agui_relay.settings", "WARNING", f"the environment variable AGUI_RELAY_{told}")
+        for told in (
+            "UNREAD_BYTE is no setting and has no effect; AGUI_RELAY_UNREAD_BYTES is one",
+            "no_such_thing is no setting and has no effect",
+            "REDIS is no setting and has no effect; AGUI_RELAY_REDIS_URL is one",
+        )
+    ]
+
+
+def test_an_argument_that_is_no_setting_is_an_error() -> None:
+    with pytest.raises(ValidationError, match="batch_item\n"):
+        RelaySettings(**{"batch_item": 5})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("command", ["runs", "demo"])
+async def test_a_misspelt_setting_is_told_by_the_command(
+    redis_url: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGUI_RELAY_REDIS_URL", redis_url)
+    monkeypatch.setenv("AGUI_RELAY_BATCH_ITEM", "5")
+    async with process(command, *(("--speed", "100") if command == "demo" else ())) as started:
+        _, errors = await started.communicate()
+    told = "AGUI_RELAY_BATCH_ITEM is no setting and has no effect; AGUI_RELAY_BATCH_ITEMS is one"
+    assert (started.returncode, errors.decode()) == (0, f"the environment variable {told}\n")
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import logging
+import os
+from difflib import get_close_matches
+from functools import cache
+from typing import Annotated, Any
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_log = logging.getLogger("agui_relay.settings")
+
+_PREFIX = "AGUI_RELAY_"
+# Variables that are read elsewhere: by the command, and by our tests.
+_ADDRESS = "redis_url"
+_OF_TESTS = "test_"
 
 _KIB = 1024
 _MIB = 1024 * 1024
@@ -18,12 +29,11 @@ class RelaySettings(BaseSettings):
     """What a relay may hold and how long; every process of a namespace should use the same values.
 
     Sizes are UTF-8 bytes, times are seconds. Each field is also read from the environment variable
-    `AGUI_RELAY_<FIELD>`; an argument wins over the environment.
+    `AGUI_RELAY_<FIELD>`; an argument wins over the environment. A variable `AGUI_RELAY_...` that names no field has no
+    effect, and is told once in the log `agui_relay.settings`.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix="AGUI_RELAY_", extra="ignore", frozen=True, use_attribute_docstrings=True
-    )
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     namespace: str = Field(default="agui", pattern=r"^[A-Za-z0-9._-]{1,64}$")
     """First word of every key and channel."""
@@ -82,7 +92,27 @@ class RelaySettings(BaseSettings):
     worker_cached_runs: int = Field(default=16_384, ge=1)
     """Runs whose projector a worker keeps between batches."""
 
+    def model_post_init(self, context: Any, /) -> None:
+        """Tell of variables that were meant for us, most likely, and are misspelt."""
+        for variable in os.environ:
+            if variable.upper().startswith(_PREFIX):
+                _tell_unless_known(variable)
+
 
 def milliseconds(seconds: float) -> int:
     """Return whole milliseconds, at least one."""
     return max(1, round(seconds * 1000))
+
+
+@cache  # once is enough
+def _tell_unless_known(variable: str) -> None:
+    name = variable[len(_PREFIX) :].lower()
+    known = (*RelaySettings.model_fields, _ADDRESS)
+    if name in known or name.startswith(_OF_TESTS):
+        return
+    nearest = get_close_matches(name, known, n=1)
+    _log.warning(
+        "the environment variable %s is no setting and has no effect%s",
+        variable,
+        f"; {_PREFIX}{nearest[0].upper()} is one" if nearest else "",
+    )

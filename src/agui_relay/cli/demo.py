@@ -18,9 +18,11 @@ def demo(
 
     The status is 0 when all three end with the recorded projection of the run, byte for byte; otherwise 1.
     """
+    from agui_relay import RelaySettings
     from agui_relay.demo.recording import load_recording
     from agui_relay.demo.stage import Stage
 
+    RelaySettings()  # says what is wrong with them, before a worker does
     # What the relay logs about the cut connection is part of the show, and shown as such.
     logging.getLogger("agui_relay").addHandler(logging.NullHandler())
     console = Console()
