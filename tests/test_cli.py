@@ -176,7 +176,7 @@ def test_a_variable_that_is_no_setting_is_told_once(
 
 def test_an_argument_that_is_no_setting_is_an_error() -> None:
     with pytest.raises(ValidationError, match="batch_item\n"):
-        RelaySettings(**{"batch_item": 5})  # type: ignore[arg-type]
+        RelaySettings(batch_item=5)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("command", ["runs", "demo"])
