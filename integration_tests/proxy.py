@@ -1,13 +1,17 @@
-"""A TCP proxy in front of a server, that cuts, stalls and half-closes connections on command."""
+"""A proxy in front of a server, that cuts, stalls, slows and half-closes connections on command."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from urllib.parse import quote
 
 _CHUNK = 64 * 1024
+_NARROW = 8 * 1024
 
 
 class _Pair:
@@ -18,6 +22,8 @@ class _Pair:
         self.server = server
         self.open = asyncio.Event()
         self.open.set()
+        self.taking = asyncio.Event()
+        self.taking.set()
         self.greeted = b""
 
     def cut(self) -> None:
@@ -30,11 +36,22 @@ class Proxy:
     """Listens on a free port of 127.0.0.1 while its block lasts, and passes everything on to `target`.
 
     `target` is a unix socket's path or (host, port). Connections are numbered in the order they came; `connections`
-    are those still open.
+    are those still open. `at` is a unix socket to listen on instead; `tls` has the proxy speak TLS with its clients. A
+    `narrow` one takes little of what it cannot pass on: what is slow or stalled is so for the client at once.
     """
 
-    def __init__(self, target: Path | tuple[str, int]) -> None:
+    def __init__(
+        self,
+        target: Path | tuple[str, int],
+        *,
+        at: Path | None = None,
+        tls: ssl.SSLContext | None = None,
+        narrow: bool = False,
+    ) -> None:
         self._target = target
+        self._at = at
+        self._tls = tls
+        self._narrow = narrow
         self._server: asyncio.Server | None = None
         self._pairs: dict[int, _Pair] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -44,14 +61,25 @@ class Proxy:
         """Connections that came, from the beginning on."""
         self.passed = 0
         """Bytes that went to clients."""
+        self.taken = 0
+        """Bytes that went to the server."""
         self.bytes_a_second: float | None = None
         """How fast the line is, each way and for each connection."""
         self.received = 0
         """Bytes that came from the server, also those that are held back."""
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self._port = self._server.sockets[0].getsockname()[1]
+        listening = socket.socket(socket.AF_INET if self._at is None else socket.AF_UNIX)
+        if self._narrow:
+            # The connections inherit it.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _NARROW)
+        listening.bind(("127.0.0.1", 0) if self._at is None else str(self._at))
+        start = asyncio.start_server if self._at is None else asyncio.start_unix_server
+        self._server = await start(
+            self._serve, sock=listening, ssl=self._tls, limit=_NARROW if self._narrow else _CHUNK
+        )
+        if self._at is None:
+            self._port = listening.getsockname()[1]
         return self
 
     async def __aexit__(
@@ -67,6 +95,10 @@ class Proxy:
 
     @property
     def url(self) -> str:
+        if self._at is not None:
+            return f"unix://{quote(str(self._at))}?db=0"
+        if self._tls is not None:
+            return f"rediss://127.0.0.1:{self._port}/0?ssl_cert_reqs=none&ssl_check_hostname=false"
         return f"redis://127.0.0.1:{self._port}/0"
 
     @property
@@ -98,10 +130,16 @@ class Proxy:
         for pair in self._chosen(numbers):
             pair.open.clear()
 
+    def clog(self, *numbers: int) -> None:
+        """Take nothing more from the clients of these connections, or of all."""
+        for pair in self._chosen(numbers):
+            pair.taking.clear()
+
     def flow(self, *numbers: int) -> None:
-        """End the stall."""
+        """End what `stall` and `clog` have begun."""
         for pair in self._chosen(numbers):
             pair.open.set()
+            pair.taking.set()
 
     def say(self, data: bytes, *numbers: int) -> None:
         """Send the clients of these connections, or of all, what the server has not said."""
@@ -160,8 +198,11 @@ class Proxy:
                 self.received += len(data)
                 await pair.open.wait()
                 self.passed += len(data)
-            elif len(pair.greeted) < 4096:
-                pair.greeted += data[:4096]
+            else:
+                if len(pair.greeted) < 4096:
+                    pair.greeted += data[:4096]
+                await pair.taking.wait()
+                self.taken += len(data)
             writer.write(data)
             await writer.drain()
             if self.bytes_a_second is not None:

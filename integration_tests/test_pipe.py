@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import ssl
+import subprocess
 from collections.abc import AsyncIterator, Awaitable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,7 +46,7 @@ async def pipe(client: Redis) -> AsyncIterator[Pipe]:
     pipe.drop()
 
 
-async def asked(pipe: Pipe, command: str, *more: str) -> asyncio.Task[Any]:
+async def asked(pipe: Pipe, command: str, *more: str | bytes) -> asyncio.Task[Any]:
     """Return a call whose command is written."""
     task = asyncio.create_task(pipe.call(command, *more))
     await asyncio.sleep(0)
@@ -122,6 +126,66 @@ async def test_a_connection_that_is_dumb_is_given_up(proxy: Proxy, pipe: Pipe) -
         for result in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(result, RedisTimeoutError)
     assert await pipe.call("ECHO", "anew") == b"anew"
+
+
+@pytest.fixture(params=["tcp", "tls", "unix"])
+async def line(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Proxy]:
+    """Give a narrow line to a server, of each kind that there is."""
+    options: dict[str, Any] = {}
+    if request.param == "tls":
+        options = {"tls": certified(tmp_path)}
+    if request.param == "unix":
+        options = {"at": tmp_path / "line"}
+    async with EmbeddedRedis(port=0) as server:
+        assert server.port is not None
+        async with Proxy(("127.0.0.1", server.port), narrow=True, **options) as line:
+            yield line
+
+
+def certified(directory: Path) -> ssl.SSLContext:
+    """Return a server's side of TLS, with a certificate that nobody vouches for."""
+    if (openssl := shutil.which("openssl")) is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    key, certificate = directory / "key.pem", directory / "certificate.pem"
+    command = (
+        f"{openssl} req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2 -keyout {key} -out {certificate}"
+    )
+    subprocess.run(command.split(), check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+async def test_a_line_may_be_slow_in_taking_a_command_but_not_stand_still(line: Proxy) -> None:
+    large = b"x" * 8_000_000
+    async with Redis.from_url(line.url) as client:
+        pipe = Pipe(client, answer_within=WITHIN)
+        assert await pipe.call("PING") == b"PONG"
+        line.bytes_a_second = len(large) / (4 * WITHIN)
+        assert await pipe.call("SET", "large", large) == b"OK"
+        assert line.accepted == 1
+
+        before = line.taken
+        call = await asked(pipe, "SET", "large", large)
+
+        async def half() -> bool:
+            return line.taken > before + len(large) // 2
+
+        await eventually(half)
+        line.clog()
+        # Whoever asks meanwhile makes it no longer.
+        meanwhile = []
+        async with asyncio.timeout(10 * WITHIN):
+            while not call.done():
+                meanwhile.append(await asked(pipe, "PING"))
+                await asyncio.wait([call], timeout=WITHIN / 10)
+            with pytest.raises(RedisTimeoutError):
+                await call
+        first, *_ = await asyncio.gather(*meanwhile, return_exceptions=True)
+        assert isinstance(first, RedisTimeoutError)
+        line.bytes_a_second = None
+        assert await pipe.call("STRLEN", "large") == len(large)
+        pipe.drop()
 
 
 async def test_a_slow_line_is_not_a_dumb_one(proxy: Proxy, pipe: Pipe) -> None:

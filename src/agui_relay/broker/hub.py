@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
@@ -98,8 +97,8 @@ class Hub:
         self._written = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
         self._renewal: asyncio.Event = asyncio.Event()
-        self._connected_at: float | None = None
-        self._heard_at = -math.inf
+        self._wire: Wire | None = None
+        self._delays = backoff()
         self._was_connected = False
         self._closed = False
 
@@ -114,7 +113,7 @@ class Hub:
     @property
     def connected(self) -> bool:
         """Whether the connection stands, as far as is known."""
-        return self._connected_at is not None
+        return self._wire is not None
 
     async def subscribe(self, channel: str, listener: Listener) -> None:
         """Listen to a channel; returns when the server has confirmed it.
@@ -167,7 +166,7 @@ class Hub:
         if state is None or listener not in state.listeners:
             return None
         state.listeners.remove(listener)
-        if not self._leave_if_empty(name) or self._connected_at is None:
+        if not self._leave_if_empty(name) or self._wire is None:
             return None
         left = asyncio.get_running_loop().create_future()
         self._leaving.setdefault(name, []).append(left)
@@ -180,9 +179,9 @@ class Hub:
         Otherwise the connection is dropped, once for all who suspect it. Either way `Listener.back` follows, unless
         the connection dies meanwhile without a sign: ask again.
         """
-        if self._connected_at is None:
+        if self._wire is None:
             return
-        if max(self._heard_at, self._connected_at) > since:
+        if self._wire.heard_at > since:
             if channel.encode() in self._channels:
                 self._send(True, channel.encode())
         elif not self._renewal.is_set():
@@ -206,7 +205,7 @@ class Hub:
         return cast("Redis", self._client).connection_pool
 
     async def _run(self) -> None:
-        delays = backoff()
+        self._delays = backoff()
         while self._channels:
             connection: Any = None
             try:
@@ -214,7 +213,7 @@ class Hub:
                 await connection.connect()
                 await self._session(connection)
             except (RedisError, OSError) as error:
-                if self._connected_at is not None:
+                if self._wire is not None:
                     _log.warning(
                         "lost the connection to Redis, subscriptions wait for it: %s: %s", type(error).__name__, error
                     )
@@ -222,18 +221,14 @@ class Hub:
                 if not self._was_connected or not is_transient(error):
                     self._fail_waiting(error)
             finally:
-                # A server that accepts and says nothing is no success.
-                if self._connected_at is not None and self._heard_at > self._connected_at:
-                    delays = backoff()
                 self._disconnected()
                 if connection is not None:
                     await connection.disconnect(nowait=True)
-            await asyncio.sleep(next(delays))
+            await asyncio.sleep(next(self._delays))
         self._runner = None
 
     async def _session(self, connection: Any) -> None:
         """Serve the channels on one connection until it breaks or is to be renewed."""
-        self._connected_at = asyncio.get_running_loop().time()
         self._was_connected = True
         self._renewal.clear()
         self._outbox.clear()
@@ -245,7 +240,7 @@ class Hub:
             if not lost.done():
                 lost.set_exception(error or RedisConnectionError("closed by the server"))
 
-        wire = Wire(connection, self._received, end)
+        wire = self._wire = Wire(connection, self._received, end)
         tasks = [
             lost,
             asyncio.create_task(self._write(wire), name="agui-relay hub writer"),
@@ -262,8 +257,8 @@ class Hub:
             task.result()
 
     def _disconnected(self) -> None:
-        was_connected = self._connected_at is not None
-        self._connected_at = None
+        was_connected = self._wire is not None
+        self._wire = None
         # A connection that is gone holds no subscription.
         for futures in self._leaving.values():
             for left in futures:
@@ -290,7 +285,6 @@ class Hub:
     def _received(self, reply: Any) -> None:
         if isinstance(reply, RedisError):
             raise reply
-        self._heard_at = asyncio.get_running_loop().time()
         kind = self._kinds.get(reply[0])
         if kind == "message":
             state = self._channels.get(reply[1])
@@ -303,6 +297,8 @@ class Hub:
             self._left(reply[1])
 
     def _confirmed(self, name: bytes) -> None:
+        # Only now: a server that accepts and says nothing, or refuses, is no success.
+        self._delays = backoff()
         state = self._channels.get(name)
         if state is None:
             return
@@ -330,7 +326,7 @@ class Hub:
 
     def _send(self, is_subscription: bool, name: bytes) -> None:
         # Without a connection there is nothing to send: the next one begins with all channels.
-        if self._connected_at is not None:
+        if self._wire is not None:
             self._outbox.append((is_subscription, name))
             self._written.set()
 

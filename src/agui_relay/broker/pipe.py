@@ -8,9 +8,11 @@ what it sends and receives passes it by.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from contextlib import suppress
+from typing import Any, Final, cast
 
 import hiredis
 from redis import exceptions
@@ -21,6 +23,32 @@ from redis.backoff import NoBackoff
 from redis.maint_notifications import MaintNotificationsConfig
 
 Argument = bytes | str | int
+
+_LOOKS: Final = 10
+"""Looks at a connection in the time that it may stand still; it is given up by up to one of them late."""
+
+if sys.platform == "linux":
+    import fcntl
+    import termios
+
+    def _held(connection: Any) -> int:
+        """Return the bytes that the system holds of what a socket has sent: the other side has not taken them."""
+        return int.from_bytes(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+
+elif sys.platform == "darwin":
+    import socket
+
+    _SO_NWRITE: Final = 0x1024
+
+    def _held(connection: Any) -> int:
+        """Return the same."""
+        return int(connection.getsockopt(socket.SOL_SOCKET, _SO_NWRITE))
+
+else:
+
+    def _held(connection: Any) -> int:
+        """Return 0: what the system holds is not known here."""
+        return 0
 
 
 def plain_connection(address: Any, answer_within: float) -> Any:
@@ -58,12 +86,16 @@ class Wire(asyncio.Protocol):
         # The parser of replies that redis-py itself uses.
         self._reader = hiredis.Reader(protocolError=exceptions.InvalidResponse, replyError=DefaultParser.parse_error)
         self._error: BaseException | None = None
-        self.heard_at = 0.0
-        """Loop time when the last bytes came."""
+        self.heard_at = self._taken_at = asyncio.get_running_loop().time()
+        """Loop time when the last bytes came, or the connection was taken over."""
+        self._sent = self._taken = 0
         # Kept, as the transport is closed with it; redis-py is to forget it.
         self._writer = connection._writer
         connection._reader = connection._writer = None
         self._transport = cast("asyncio.Transport", self._writer.transport)
+        # What TLS has encrypted waits in the transport below its own, which asyncio has no public name for.
+        below = getattr(getattr(self._transport, "_ssl_protocol", None), "_transport", None)
+        self._transports = (self._transport,) if below is None else (self._transport, cast("asyncio.Transport", below))
         self.open = not self._transport.is_closing()
         """Whether something can be sent, as far as is known."""
         self._transport.set_protocol(self)
@@ -75,7 +107,21 @@ class Wire(asyncio.Protocol):
         """Write a command, without waiting."""
         # What is said of the types of `pack_command` is of a tuple of one.
         packed = hiredis.pack_command(cast("Any", tuple(command)))
+        self._sent += len(packed)
         self._transport.write(packed)
+
+    def moved_at(self) -> float:
+        """Return the loop time when bytes last came, or were seen to have gone; that shows only from call to call."""
+        waiting = sum(transport.get_write_buffer_size() for transport in self._transports)
+        # A system may not tell, and the socket may be closed already.
+        with suppress(OSError, ValueError):
+            waiting += _held(self._transport.get_extra_info("socket"))
+        # What is encrypted is larger than what was sent: then less seems taken than is, never more.
+        taken = self._sent - waiting
+        if taken > self._taken:
+            self._taken_at = asyncio.get_running_loop().time()
+        self._taken = taken
+        return max(self.heard_at, self._taken_at)
 
     def drop(self, error: BaseException | None = None) -> None:
         """Close the connection at once; `lost` follows, with `error`."""
@@ -107,8 +153,9 @@ class Wire(asyncio.Protocol):
 class Pipe:
     """Commands to one server, on one connection that is made when the first is called, and again when it was lost.
 
-    `client`, a `redis.asyncio.Redis`, says how to connect; none of its connections is used. A connection that says
-    nothing for `answer_within` seconds while an answer is due is given up.
+    `client`, a `redis.asyncio.Redis`, says how to connect; none of its connections is used. A connection on which
+    nothing comes and nothing goes for `answer_within` seconds while an answer is due is given up: a long command or
+    answer on a slow line takes its time.
     """
 
     def __init__(self, client: Any, *, answer_within: float) -> None:
@@ -145,7 +192,7 @@ class Pipe:
         if not self._waiting:
             self._asked_at = loop.time()
             if self._watch is None:
-                self._watch = loop.call_later(self._answer_within, self._look)
+                self._watch = loop.call_later(self._answer_within / _LOOKS, self._look)
         reply = loop.create_future()
         self._waiting.append(reply)
         return reply
@@ -199,17 +246,16 @@ class Pipe:
                 reply.set_exception(kind(f"the connection to Redis was lost: {error or 'closed by the server'}"))
 
     def _look(self) -> None:
-        """Give up a connection that is silent though an answer is due."""
+        """Give up a connection that stands still though an answer is due."""
         self._watch = None
         if not self._waiting or self._wire is None:
             return
         loop = asyncio.get_running_loop()
-        # A long answer on a slow line takes its time.
-        left = max(self._asked_at, self._wire.heard_at) + self._answer_within - loop.time()
+        left = max(self._asked_at, self._wire.moved_at()) + self._answer_within - loop.time()
         if left <= 0:
             self._wire.drop(exceptions.TimeoutError(f"no answer for {self._answer_within:g} s"))
         else:
-            self._watch = loop.call_later(left, self._look)
+            self._watch = loop.call_later(min(left, self._answer_within / _LOOKS), self._look)
 
     def drop(self) -> None:
         """Close the connection; whoever waits gets a ConnectionError. The next call connects anew."""
