@@ -13,7 +13,9 @@ from agui_relay.framing.fragments import fragment_encoded
 
 _LEASE_MS = 60_000
 _KEPT_MS = 600_000
-_LIMITS = CommitLimits(kept_ms=_KEPT_MS, fanout_bytes=1 << 22, log_bytes=1 << 30, item_bytes=1 << 24)
+_LIMITS = CommitLimits(
+    kept_ms=_KEPT_MS, fanout_bytes=1 << 22, log_bytes=1 << 30, item_bytes=1 << 24, tail_bytes=1 << 20
+)
 
 
 def event(number: int, size: int = 0) -> bytes:

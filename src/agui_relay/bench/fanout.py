@@ -118,32 +118,6 @@ def frames(events: int) -> list[bytes]:
     return encoded[BEGINNING:]
 
 
-@asynccontextmanager
-async def peers(
-    url: str, readers: int, read: Callable[[Any, asyncio.Semaphore, Arrivals], Awaitable[None]]
-) -> AsyncIterator[tuple[Any, Arrivals]]:
-    """Open readers with a connection each."""
-    arrivals = Arrivals(readers)
-    client: Any
-    async with Redis.from_url(url, max_connections=readers + 8, socket_timeout=None) as client:
-        await client.flushall()
-        ready = asyncio.Semaphore(0)
-
-        async def reader() -> None:
-            await read(client, ready, arrivals)
-
-        # One that fails ends the measurement.
-        async with asyncio.TaskGroup() as group:
-            reading = []
-            for _ in range(readers):
-                reading.append(group.create_task(reader()))
-                # Not all connect at once: redis-py would give up.
-                await ready.acquire()
-            yield client, arrivals
-            for task in reading:
-                task.cancel()
-
-
 async def listen(client: Any, ready: asyncio.Semaphore, arrivals: Arrivals) -> None:
     """Read a channel."""
     async with client.pubsub() as pubsub:
@@ -167,37 +141,46 @@ async def follow(client: Any, ready: asyncio.Semaphore, arrivals: Arrivals) -> N
 
 
 @asynccontextmanager
-async def published(url: str, readers: int, events: int) -> AsyncIterator[tuple[Publish, Arrivals]]:
-    """Open readers of a channel."""
+async def plain(
+    url: str,
+    readers: int,
+    events: int,
+    *,
+    read: Callable[[Any, asyncio.Semaphore, Arrivals], Awaitable[None]],
+    send: Callable[[Any, bytes], object],
+) -> AsyncIterator[tuple[Publish, Arrivals]]:
+    """Open readers with a connection each; `send` adds an event to a pipeline."""
     encoded = frames(events)
-    async with peers(url, readers, listen) as (client, arrivals):
+    arrivals = Arrivals(readers)
+    client: Any
+    async with Redis.from_url(url, max_connections=readers + 8, socket_timeout=None) as client:
+        await client.flushall()
+        ready = asyncio.Semaphore(0)
+
+        async def reader() -> None:
+            await read(client, ready, arrivals)
 
         async def publish(first: int, last: int) -> None:
             for batch in batched(encoded[first:last], BATCH, strict=False):
                 async with client.pipeline(transaction=False) as pipeline:
                     for data in batch:
-                        pipeline.publish("channel", data)
+                        send(pipeline, data)
                     await pipeline.execute()
 
-        yield publish, arrivals
+        # One that fails ends the measurement.
+        async with asyncio.TaskGroup() as group:
+            reading = []
+            for _ in range(readers):
+                reading.append(group.create_task(reader()))
+                # Not all connect at once: redis-py would give up.
+                await ready.acquire()
+            yield publish, arrivals
+            for task in reading:
+                task.cancel()
 
 
-@asynccontextmanager
-async def streamed(url: str, readers: int, events: int) -> AsyncIterator[tuple[Publish, Arrivals]]:
-    """Open readers of a stream."""
-    encoded = frames(events)
-    async with peers(url, readers, follow) as (client, arrivals):
-
-        async def publish(first: int, last: int) -> None:
-            for batch in batched(encoded[first:last], BATCH, strict=False):
-                async with client.pipeline(transaction=False) as pipeline:
-                    for data in batch:
-                        pipeline.xadd("stream", {"frame": data})
-                    await pipeline.execute()
-
-        yield publish, arrivals
-
-
+published: Setting = partial(plain, read=listen, send=lambda pipeline, data: pipeline.publish("channel", data))
+streamed: Setting = partial(plain, read=follow, send=lambda pipeline, data: pipeline.xadd("stream", {"frame": data}))
 PEERS: dict[Setting, str] = {published: "pub/sub", streamed: "XREAD BLOCK"}
 
 

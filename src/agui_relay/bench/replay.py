@@ -14,6 +14,7 @@ from agui_relay.bench.session import Session, Step
 
 EVENTS = 36_000
 PER_PART = 300
+GOAL = at_least(1)
 AGENT = {"yaacliAgentId": "main", "yaacliAgentName": "Main"}
 
 type Event = dict[str, Any]
@@ -92,58 +93,43 @@ def steps(session: Session) -> list[Step]:
 
 async def compaction(session: Session) -> list[Case]:
     """Measure the compaction of a whole run."""
-    events = session.size(EVENTS, 1_000)
-    return await beside_theirs(session, f"compact replay of {events:,} events", compact, events)
+    events = stored_events(session.size(EVENTS, 1_000))
+    if not YA_AGENT.missing:
+        theirs = YA_AGENT.load("agui")
+        if replay.compact_agui_events(events) != theirs.compact_agui_events(events):
+            raise RuntimeError("the two do not compact alike")
+    return await beside_theirs(session, f"compact replay of {len(events):,} events", compact, replay, "agui", events)
 
 
 async def looked_at(session: Session) -> list[Case]:
     """Measure a buffer that is looked at."""
-    return await beside_theirs(session, "replay buffer, a snapshot every 1 %", watched, session.size(EVENTS, 1_000))
-
-
-async def beside_theirs(
-    session: Session, name: str, function: Callable[[Any, list[Event]], int], count: int
-) -> list[Case]:
-    """Measure a function of either replay, on so many events."""
-    events = stored_events(count)
-    missing = YA_AGENT.missing
-    peer = None
-    if not missing:
-        theirs = YA_AGENT.load("agui")
-        if replay.compact_agui_events(events) != theirs.compact_agui_events(events):
-            raise RuntimeError("the two do not compact alike")
-        peer = timed(partial(function, theirs, events), at_least=session.at_least)
-    return [
-        await session.compare(
-            name,
-            timed(partial(function, replay, events), at_least=session.at_least),
-            peer,
-            peer_name=YA_AGENT.distribution,
-            unit="events/s",
-            goal=at_least(1),
-            missing=missing,
-        )
-    ]
+    events = stored_events(session.size(EVENTS, 1_000))
+    return await beside_theirs(session, "replay buffer, a snapshot every 1 %", watched, replay, "agui", events)
 
 
 async def adapter(session: Session) -> list[Case]:
     """Measure the adapter of an SDK stream."""
-    name, goal = "SDK stream to AG-UI events, text deltas", at_least(1)
+    name = "SDK stream to AG-UI events, text deltas"
     if missing := YA_AGENT_SDK.missing:
-        return [Case(name, "events/s", None, YA_AGENT.distribution, None, goal, missing)]
+        return [Case(name, "events/s", None, YA_AGENT.distribution, None, GOAL, missing)]
     from agui_relay.source import ya_agent
 
-    stream = sdk_stream(session.size(10_000, 100))
+    return await beside_theirs(session, name, adapt, ya_agent, "sdk", sdk_stream(session.size(10_000, 100)))
+
+
+async def beside_theirs(
+    session: Session, name: str, function: Callable[[Any, list[Any]], int], ours: Any, theirs: str, events: list[Any]
+) -> list[Case]:
+    """Measure a function of either module on the events; `theirs` is a module of the peer."""
     missing = YA_AGENT.missing
-    peer = None if missing else timed(partial(adapt, YA_AGENT.load("sdk"), stream), at_least=session.at_least)
     return [
         await session.compare(
             name,
-            timed(partial(adapt, ya_agent, stream), at_least=session.at_least),
-            peer,
+            timed(partial(function, ours, events), at_least=session.at_least),
+            None if missing else timed(partial(function, YA_AGENT.load(theirs), events), at_least=session.at_least),
             peer_name=YA_AGENT.distribution,
             unit="events/s",
-            goal=goal,
+            goal=GOAL,
             missing=missing,
         )
     ]

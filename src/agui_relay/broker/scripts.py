@@ -208,7 +208,7 @@ class CommitLimits(NamedTuple):
     fanout_bytes: int
     log_bytes: int
     item_bytes: int
-    tail_bytes: int = 1 << 20
+    tail_bytes: int
 
 
 class Scripts:
