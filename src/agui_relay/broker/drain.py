@@ -106,10 +106,10 @@ def project_batch(
             error = refused.get(index)
             if error is None:
                 try:
-                    if process is None and (event := current.project_delta(data)) is not None:
-                        frame = encode_event(event)
+                    if process is None and (event := current.project_short(data)) is not None:
+                        kind, frame = event
                         batch.size += len(frame)
-                        batch.frames.append((frame, _DELTA[type(event)]))
+                        batch.frames.append((frame, _SHORT[kind]))
                         continue
                     item = decode_item(data)
                     batch.add(item, current.project(item, process))
@@ -128,7 +128,7 @@ def project_batch(
 
 _WHOLE = {kind: f"{FIRST | LAST}{kind.type_name}".encode() for kind in get_args(Event.__value__)}
 
-_DELTA = _WHOLE | {CustomEvent: f"{FIRST | LAST}CUSTOM:a13n.pydantic_ai.part_delta".encode()}
+_SHORT = _WHOLE | {CustomEvent: f"{FIRST | LAST}CUSTOM:a13n.pydantic_ai.part_delta".encode()}
 
 
 @lru_cache(maxsize=4096)

@@ -4,6 +4,9 @@ The value says where the event came from. Its ``event`` is the public JSON of th
 other origins cannot be taken for ours: what a capability emits has ``event_kind: "capability"``.
 """
 
+from functools import lru_cache
+
+import msgspec
 from msgspec import Raw
 
 from agui_relay.events import CustomEvent, InputValue, SourceValue
@@ -32,9 +35,15 @@ def native(item: HarnessItem, kind: str, timestamp: int, child: str | None) -> C
     )
 
 
-def delta(value: Raw, timestamp: int, child: str | None) -> CustomEvent:
-    """Return the same for a delta, from the value that its item's bytes hold already."""
-    return CustomEvent(timestamp=timestamp, subagent_run_id=child, name="a13n.pydantic_ai.part_delta", value=value)
+def encoded_delta(observed: bytes, timestamp: int, child: str | None) -> bytes:
+    """Return the same for a delta, encoded, around the members of its value that its item's bytes hold already."""
+    return b'{"type":"CUSTOM","timestamp":%d%b%b}}' % (timestamp, _delta_head(child), observed)
+
+
+@lru_cache(maxsize=1024)
+def _delta_head(child: str | None) -> bytes:
+    owner = b"" if child is None else b',"subagentRunId":%b' % msgspec.json.encode(child)
+    return owner + b',"name":"a13n.pydantic_ai.part_delta","value":{'
 
 
 def extension(item: HarnessItem, event: ExtensionEvent, timestamp: int, child: str | None) -> CustomEvent:

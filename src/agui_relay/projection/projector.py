@@ -9,15 +9,14 @@ from functools import partial
 
 import ag_ui.core as agui
 
-from agui_relay.events import Event, RunStartedEvent
-from agui_relay.projection import fallback, parts, subagents
+from agui_relay.events import CustomEvent, Event, RunStartedEvent, encode_event
+from agui_relay.projection import fallback, parts, results, subagents
 from agui_relay.projection.continuation import Continuation, read_continuation, write_continuation
 from agui_relay.projection.errors import AguiObservationError, ContinuationError
 from agui_relay.projection.parts import Cursor, RunState
 from agui_relay.projection.processor import processed
-from agui_relay.projection.results import tool_result
 from agui_relay.projection.terminal import run_end
-from agui_relay.source.deltas import observation, read_delta
+from agui_relay.source.deltas import observed, read_delta
 from agui_relay.source.errors import ItemError
 from agui_relay.source.items import HarnessItem
 from agui_relay.source.reading import (
@@ -30,6 +29,7 @@ from agui_relay.source.reading import (
     read_or_none,
 )
 from agui_relay.source.result import read_result
+from agui_relay.source.returns import read_return
 
 __all__ = ["ContinuationError", "Process", "Projector"]
 
@@ -109,27 +109,38 @@ class Projector:
             self.changed = True
         return events
 
-    def project_delta(self, data: bytes) -> Event | None:
-        """Return the only event of an item, given as bytes, if it is a plain delta of a part that is open.
+    def project_short(self, data: bytes) -> tuple[type[Event], bytes] | None:
+        """Return the only event of an item, its class and its JSON, if the item is one that is read in one decode.
 
-        It is the event that :meth:`project` would have given, and fits a frame. None for any other item; then nothing
-        has changed.
+        Those are a plain delta of a part that is open, and what a tool returned. It is the event that :meth:`project`
+        would have given, and it fits a frame if it is a CUSTOM. None for any other item; then nothing has changed.
         """
         item = read_delta(data)
         if item is None:
-            return None
+            return self._returned(data)
         run = self._runs.get(item.run_id)
         if run is None or run.thread_id != item.thread_id:
             return None
         event, delta, timestamp = item.event, item.event.delta, item.projection.timestamp
         if delta.part_delta_kind == "tool_call":
-            if not parts.continues(run, event.index, delta) or (value := observation(item, data)) is None:
+            if not parts.continues(run, event.index, delta) or (shown := observed(item, data)) is None:
                 return None
-            return fallback.delta(value, timestamp, run.child)
+            return CustomEvent, fallback.encoded_delta(shown, timestamp, run.child)
         more = parts.more_text(run, event.index, delta, timestamp)
-        if more is not None:
-            self.changed = True
-        return more
+        if more is None:
+            return None
+        self.changed = True
+        return type(more), encode_event(more)
+
+    def _returned(self, data: bytes) -> tuple[type[Event], bytes] | None:
+        item = read_return(data)
+        if item is None:
+            return None
+        run = self._runs.get(item.run_id)
+        if run is None or run.thread_id != item.thread_id:
+            return None
+        event = results.returned(item, run.child)
+        return None if event is None else (type(event), encode_event(event))
 
     def export(self) -> bytes:
         """Return a continuation: JSON that a projector of this or a newer release goes on from.
@@ -282,7 +293,7 @@ class Projector:
         if kind in ("function_tool_result", "output_tool_result"):
             if part is None:
                 raise AguiObservationError(f"a {kind} event needs a `part`")
-            result = tool_result(item, part, timestamp, child)
+            result = results.tool_result(item, part, timestamp, child)
             if result is not None:
                 return [result], None
         return [fallback.native(item, kind, timestamp, child)], None

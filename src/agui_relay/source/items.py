@@ -113,8 +113,9 @@ _ESCAPES = re.compile(
     rb"|\\.",
     re.DOTALL,
 )
-# In so few bytes nothing can nest too deep: two a level, and what every item has.
-_SHALLOW_BYTES = 2 * MAX_LEVELS + 90
+SHALLOW_BYTES = 2 * MAX_LEVELS + 90
+"""In so few bytes nothing can nest too deep: two a level, and what every item has."""
+
 _LONG_BYTES = 4096
 _CONTROL_BYTES = bytes(range(0x20))
 _OBJECT = ord("{")
@@ -305,13 +306,23 @@ def check_levels(data: bytes) -> None:
         ItemError: it has more than :data:`MAX_LEVELS` levels.
 
     """
-    if len(data) <= _SHALLOW_BYTES or _has_few_brackets(data):
+    if len(data) <= SHALLOW_BYTES or _has_few_brackets(data):
         return
     # Not within strings: these are emptied of all but brackets, then taken out. Two quotes side by side change nothing.
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     structure = data.translate(None, _NO_STRUCTURE).replace(b'""', b"")
-    steps = b"".join(structure.split(b'"')[::2]).translate(_STEPS)
+    brackets = b"".join(structure.split(b'"')[::2])
+    # A table is wide, not deep: without what is empty, one or two levels each time, soon nothing is left of it.
+    wide = brackets
+    for levels in range(2, MAX_LEVELS, 2):
+        narrow = wide.replace(b"[]", b"").replace(b"{}", b"")
+        if narrow.count(b"[") + narrow.count(b"{") + levels <= MAX_LEVELS:
+            return
+        if len(narrow) > len(wide) // 2:
+            break
+        wide = narrow
+    steps = brackets.translate(_STEPS)
     deepest = max(accumulate(memoryview(steps).cast("b")), default=0)
     if deepest > MAX_LEVELS:
         raise ItemError(f"expected at most {MAX_LEVELS} levels of objects and lists, got {deepest}")

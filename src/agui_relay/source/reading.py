@@ -133,15 +133,25 @@ class _Kind(Struct, frozen=True, gc=False):
     event_kind: str
 
 
-def _plain_number(text: str) -> float:
-    """Read a number that msgspec writes as Python does."""
-    number = float(text)
-    if number and not 1e-4 <= abs(number) < 1e16:
-        raise ValueError("Python writes this number with an exponent")
-    return number
+class _PlainNumbers(dict[str, float]):
+    """Numbers that msgspec writes as Python does. Tables repeat theirs, and to look one up is half of reading it."""
+
+    def __missing__(self, text: str) -> float:
+        number = float(text)
+        if number and not 1e-4 <= abs(number) < 1e16:
+            raise ValueError("Python writes this number with an exponent")
+        if len(self) < _NUMBERS_KEPT and len(text) <= _NUMBER_CHARACTERS:
+            self[text] = number
+        return number
 
 
-_read_plain = msgspec.json.Decoder(float_hook=_plain_number).decode
+_NUMBERS_KEPT = 4096
+_NUMBER_CHARACTERS = 8
+
+plain_number = _PlainNumbers().__getitem__
+"""Read a number, as a decoder's hook. Raises ValueError for one that msgspec does not write as Python does."""
+
+_read_plain = msgspec.json.Decoder(float_hook=plain_number).decode
 _write_sorted = msgspec.json.Encoder(order="sorted").encode
 _native = msgspec.json.Decoder(NativeEvent).decode
 _kind = msgspec.json.Decoder(_Kind).decode
@@ -209,13 +219,18 @@ def json_text(encoded: Raw | bytes) -> str:
 
     """
     try:
-        return _write_sorted(_read_plain(encoded)).decode()
+        return sorted_text(_read_plain(encoded))
     except (msgspec.MsgspecError, RecursionError):
         pass  # The long way reads it, or says what is wrong.
     try:
         return dump_text(from_json(bytes(encoded)))
     except ValueError as error:
         raise ItemError(f"not readable JSON: {error}") from error
+
+
+def sorted_text(value: Any) -> str:
+    """Write a JSON value, whose numbers :func:`plain_number` has read, as compact text with sorted keys."""
+    return _write_sorted(value).decode()
 
 
 def dump_text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The short way of a delta, from bytes to its event, gives what the long way gives, or leaves the item to it."""
+"""The short way of a delta or a tool's return, from bytes to event, gives what the long way gives, or nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agui_relay.framing.fragments import CustomEventAssembler
 from agui_relay.projection.errors import AguiObservationError
 from agui_relay.projection.projector import Projector
 from agui_relay.source import ItemError, canonical_item, decode_item
-from tests.test_mutations import Mutator
+from tests.test_mutations import Mutator, or_why
 
 ROOT, CHILD = ("run-1", "thread-1"), ("Kind „2“", "Faden\\2")
 
@@ -66,13 +66,13 @@ OPENED = opened()
 def goes_short(data: bytes, state: bytes = OPENED) -> bool:
     """Tell whether an item goes the short way, after making sure that it does not matter."""
     short, long = Projector.restore(state), Projector.restore(state)
-    event = short.project_delta(data)
+    event = short.project_short(data)
     if event is None:
         assert not short.changed
         assert short.export() == state
         return False
     events = long.project(decode_item(data))
-    assert list(map(encode_event, events)) == [encode_event(event)]
+    assert [(type(expected), encode_event(expected)) for expected in events] == [event]
     assert short.changed == long.changed
     assert short.export() == long.export()
     return True
@@ -180,12 +180,151 @@ def test_damaged_deltas_are_the_same_on_both_ways() -> None:
             try:
                 decode_item(data)
             except ItemError:
-                assert Projector.restore(OPENED).project_delta(data) is None
+                assert Projector.restore(OPENED).project_short(data) is None
             continue
         try:
             short += goes_short(data)
         except AguiObservationError:
             pytest.fail(f"the short way took what the long one refuses: {data!r}")
+    assert short > 100
+
+
+def returned(content: Any, **part: Any) -> dict[str, Any]:
+    usual = {"tool_kind": None, "metadata": None, "timestamp": "2026-01-01T00:00:00Z", "outcome": "success"}
+    whole = {"tool_name": "dig", "content": content, "tool_call_id": "call-2", **usual, "part_kind": "tool-return"}
+    return {"part": whole | part, "content": None, "event_kind": "function_tool_result"}
+
+
+def projected(**projection: Any) -> dict[str, Any]:
+    return {"timestamp": 1_767_225_600_000} | projection
+
+
+TEXT_PART = {"type": "text", "text": 'plain, “quoted”, "escaped"\n\\ 漢字'}
+URL = {"type": "url", "value": "https://example.org/a.png", "mimeType": "image/png"}
+PARTS = [TEXT_PART, {"type": "image", "source": URL}, {"type": "document", "source": {"type": "data", "value": "YQ=="}}]
+
+
+@pytest.mark.parametrize("run", [ROOT, CHILD])
+@pytest.mark.parametrize(
+    "content",
+    [
+        'plain, “quoted”, "escaped"\n\\ 漢字 \x00\x7f\u2028',
+        "",
+        None,
+        True,
+        0,
+        2**70,
+        1.5,
+        {"b": [1, 2.5, {"d": "漢", "c": None}], "a": {}, "é": "\x00"},
+        [],
+        [{"id": number, "score": number / 7} for number in range(5_000)],
+        "x" * 3_000_000,
+    ],
+    ids=lambda content: f"{content!r:.20}",
+)
+def test_what_a_tool_returned_goes_the_short_way(run: tuple[str, str], content: Any) -> None:
+    assert goes_short(item(returned(content), run))
+    assert goes_short(item(returned(content, outcome=None) | {"event_kind": "output_tool_result"}, run))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "text",
+        PARTS,
+        [],
+        [TEXT_PART | {"text": "x" * 2_000_000}],
+        [TEXT_PART | {"id": "a"}],
+        [TEXT_PART | {"metadata": {"a": 1}}],
+        [{"text": "a", "type": "text"}],
+        [{"type": "video", "source": URL}],
+        [{"type": "image", "source": URL | {"type": "file"}}],
+        [{"type": "image", "source": {"mimeType": "image/png", "type": "url", "value": "u"}}],
+    ],
+    ids=lambda content: f"{content!r:.60}",
+)
+def test_readable_content_beside_the_event_is_shown_on_both_ways(content: Any) -> None:
+    assert goes_short(item(returned({"b": 1}), projection=projected(content=content)))
+    assert goes_short(item(returned({"b": 1}), projection=projected(content=content, call_id="call-7")))
+
+
+@pytest.mark.parametrize("parts", [[{"type": "text", "text": 1}], [{"type": "text"}], [{"type": "sound"}], [1], [None]])
+def test_content_that_is_no_list_of_parts_is_refused_on_both_ways(parts: Any) -> None:
+    data = item(returned("a"), projection=projected(content=parts))
+    with pytest.raises(AguiObservationError) as long:
+        Projector.restore(OPENED).project(decode_item(data))
+    with pytest.raises(AguiObservationError) as short:
+        Projector.restore(OPENED).project_short(data)
+    assert str(short.value) == str(long.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        item(returned("a", outcome="failed")),
+        item(returned("a", outcome="denied"), projection=projected(failure="no")),
+        item(returned("a", part_kind="retry-prompt")),
+        item(returned([1e-7, 1e20])),
+        item(returned("a"), ("run-3", "thread-1")),
+        item(returned("a"), ("run-1", "thread-3")),
+        item(returned("a"), projection=None),
+        item(returned("a"), source="capability"),
+        item({"index": 1} | returned("a")),
+        item(returned("a") | {"event_kind": "function_tool_call"}),
+    ],
+)
+def test_any_other_outcome_of_a_call_goes_the_long_way(data: bytes) -> None:
+    state = OPENED
+    try:
+        Projector.restore(state).project(decode_item(data))
+    except AguiObservationError:
+        assert Projector.restore(state).project_short(data) is None
+    else:
+        assert not goes_short(data)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"tool_call_id": None}, {"tool_name": 1}, {"id": 1}, {"signature": []}, {"outcome": 1}]
+)
+def test_a_return_that_the_long_way_refuses_is_left_to_it(changed: dict[str, Any]) -> None:
+    data = item(returned("a", **changed))
+    with pytest.raises(AguiObservationError):
+        Projector.restore(OPENED).project(decode_item(data))
+    assert Projector.restore(OPENED).project_short(data) is None
+
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(content=JSON)
+def test_any_return_is_the_same_on_both_ways(content: Any) -> None:
+    goes_short(item(returned(content)))
+
+
+def test_damaged_returns_are_the_same_on_both_ways() -> None:
+    pool = [
+        item(returned({"b": [1, 2.5, "漢"], "a": "x\ny"})),
+        item(returned('a\n"b"'), CHILD),
+        item(returned([{"b": 1}]), projection=projected(content=PARTS, call_id="call-7")),
+    ]
+    chance = random.Random(20261130)
+    mutator = Mutator(chance, pool)
+    short = 0
+    for _ in range(4_000):
+        data = mutator(chance.choice(pool))
+        events, refusal = or_why(lambda data: Projector.restore(OPENED).project(decode_item(data)), data)
+        if events is not None:
+            short += goes_short(data)
+            continue
+        # Left to the long way, or refused in the same words.
+        event, why = or_why(Projector.restore(OPENED).project_short, data)
+        assert event is None
+        assert why in ("", refusal)
     assert short > 100
 
 
