@@ -133,7 +133,7 @@ def test_help_is_no_failure(arguments: list[str], capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     "arguments",
-    [["tail", "run-1"], ["worker"], ["publish", "run-1", os.devnull], ["runs"], ["rejected", "run-1"], ["delete", "r"]],
+    [["tail", "run-1"], ["publish", "run-1", os.devnull], ["runs"], ["rejected", "run-1"], ["delete", "r"]],
 )
 def test_no_redis_is_one_line_and_status_1(
     arguments: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -321,8 +321,33 @@ async def test_a_run_is_not_begun_with_items_of_another(
 async def test_a_first_line_that_is_bad_begins_no_run(tmp_path: Path, run: Run, redis_url: str) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_bytes(b"\n{}\n")
-    assert f"{path}, line 2: " in says((await run("publish", "run-1", path))[2])
+    told = says((await run("publish", "run-1", path))[2])
+    assert f"{path}, line 2: " in told
+    assert told.endswith("; nothing was published")
     assert status_of(redis_url, "run-1") is None
+
+
+@pytest.mark.parametrize("source", ["long.jsonl", "- < <(cat long.jsonl)"])
+async def test_a_line_that_is_too_long_is_named(
+    redis_url: str, recording: Recording, tmp_path: Path, source: str
+) -> None:
+    with (tmp_path / "long.jsonl").open("wb") as file:
+        file.write(recording.items[0] + b"\n\n")
+        file.truncate(65 * 1024 * 1024)
+    shell = await asyncio.create_subprocess_exec(
+        *("bash", "-c", f"exec '{sys.executable}' -m agui_relay.cli publish {recording.run_id} {source}"),
+        env={**os.environ, "AGUI_RELAY_REDIS_URL": redis_url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+    )
+    output, errors = await shell.communicate()
+    assert (shell.returncode, output) == (1, b"")
+    name = source if source == "long.jsonl" else "standard input"
+    told = says(errors.decode())
+    assert told.startswith(
+        f"agui-relay: {name}, line 3: more than 67,108,864 bytes; run {recording.run_id!r} is abandoned"
+    )
 
 
 async def test_what_is_read_and_what_is_stored_are_counted(

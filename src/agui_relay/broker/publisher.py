@@ -19,6 +19,7 @@ from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.scripts import Appended, AppendItem, Opened, Scripts
 from agui_relay.broker.settings import RelaySettings, milliseconds
 from agui_relay.source import HarnessItem, encode_item
+from agui_relay.source.items import Terminal
 from agui_relay.source.wire import WireItem, wire_item
 
 _log = logging.getLogger("agui_relay.publisher")
@@ -49,6 +50,8 @@ class Publisher:
         """Names this life of the run."""
         self.stored = 0
         """Ordinal of the last item that the server has acknowledged."""
+        self.outcome: Terminal | None = None
+        """How the run ends, as soon as its terminal item was given to `publish`."""
         self._buffer: deque[AppendItem] = deque()
         self._buffered_bytes = 0
         self._window: deque[tuple[int, list[AppendItem], int]] = deque()
@@ -179,6 +182,7 @@ class Publisher:
                 raise ItemTooLarge(self._too_large(item, data))
         if not self._thread_id and item.run_id == self.run_id:
             self._thread_id = item.thread_id
+        self.outcome = terminal or self.outcome
         self._buffer.append(AppendItem(item.run_id, item.sequence, terminal or "", data))
         self._buffered_bytes += len(data)
         self._wake.set()

@@ -8,15 +8,12 @@ import stat
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import Annotated, BinaryIO
 
 import typer
 
 from agui_relay.cli.connection import relay_at
 from agui_relay.cli.options import RedisUrl, RunId
-
-if TYPE_CHECKING:
-    from agui_relay import HarnessItem
 
 _LONGEST_LINE = 64 * 1024 * 1024  # bytes; an item of 8 MiB may be written with escapes
 
@@ -59,67 +56,70 @@ async def _publish(redis: str, run_id: str, thread: str | None, stream: BinaryIO
     from agui_relay.source import ItemError
 
     count = 0
-    outcome: str | None = None
     async with relay_at(redis) as relay:
-        items = _items(stream, name)
-        first = await anext(items, None)
+        lines = _numbered(stream, name)
+        following = await anext(lines, None)
         # Before the run is opened: what is meant for another run shall not use up this one's id.
-        if first is None:
+        if following is None:
             raise ValueError(f"{name} has no item; nothing was published")
-        number, item = first
-        if item.run_id != run_id:
-            raise ValueError(
-                f"{name}, line {number}: the first item is of run {item.run_id!r}, not of {run_id!r};"
-                " nothing was published"
-            )
-        following: tuple[int, HarnessItem] | None = first
+        _check_first(*following, run_id, name)
         async with relay.publisher(run_id, thread_id=thread) as publisher:
             try:
                 while following is not None:
-                    number, item = following
+                    number, line = following
                     try:
-                        await publisher.publish(item)
-                    except ItemTooLarge as error:
-                        raise ItemTooLarge(f"{name}, line {number}: {error}") from error
+                        await publisher.publish(line)
+                    except (ItemError, ItemTooLarge) as error:
+                        raise type(error)(f"{name}, line {number}: {error}") from error
                     count += 1
-                    if item.run_id == run_id and item.terminal is not None:
-                        outcome = item.terminal
-                    following = await anext(items, None)
+                    following = await anext(lines, None)
             except (ItemError, ItemTooLarge) as error:
-                if outcome is None:
+                if publisher.outcome is None:
                     raise type(error)(f"{error}; {_abandoned(run_id)}") from error
                 raise
     counted = f"{count:,} items read, {publisher.stored:,} stored"
-    if outcome is None:
+    if publisher.outcome is None:
         raise ValueError(f"{name} ended without the run's terminal item; {counted}; {_abandoned(run_id)}")
-    sys.stdout.write(f"{counted}; run {run_id!r} is complete: {outcome}\n")
+    sys.stdout.write(f"{counted}; run {run_id!r} is complete: {publisher.outcome}\n")
+
+
+def _check_first(number: int, line: bytes, run_id: str, name: str) -> None:
+    from agui_relay.source import ItemError, canonical_item
+
+    try:
+        item, _ = canonical_item(line)
+    except ItemError as error:
+        raise ItemError(f"{name}, line {number}: {error}; nothing was published") from error
+    if item.run_id != run_id:
+        raise ValueError(
+            f"{name}, line {number}: the first item is of run {item.run_id!r}, not of {run_id!r}; nothing was published"
+        )
 
 
 def _abandoned(run_id: str) -> str:
     return f"run {run_id!r} is abandoned, and its id free after `agui-relay delete`"
 
 
-async def _items(stream: BinaryIO, name: str) -> AsyncIterator[tuple[int, HarnessItem]]:
-    """Yield the items with the numbers of their lines; ItemError names the line."""
-    from agui_relay.source import ItemError, canonical_item
+async def _numbered(stream: BinaryIO, name: str) -> AsyncIterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank, with their numbers; ItemTooLarge names a line that is too long."""
+    from agui_relay import ItemTooLarge
 
     number = 0
-    async for line in _lines(stream):
-        number += 1
-        if line.strip():
-            try:
-                item, _ = canonical_item(line)
-            except ItemError as error:
-                raise ItemError(f"{name}, line {number}: {error}") from error
-            yield number, item
+    try:
+        async for line in _lines(stream):
+            number += 1
+            if line := line.strip():
+                yield number, line
+    except ValueError as error:
+        raise ItemTooLarge(f"{name}, line {number + 1}: more than {_LONGEST_LINE:,} bytes") from error
 
 
 async def _lines(stream: BinaryIO) -> AsyncIterator[bytes]:
-    """Yield lines as they arrive: a run may still be going on at the other end of a pipe."""
+    """Yield lines as they arrive, as a run may still be going on at the other end of a pipe; ValueError: a long one."""
     if not _may_keep_us_waiting(stream):
         while line := stream.readline(_LONGEST_LINE + 1):
             if len(line) > _LONGEST_LINE:
-                raise ValueError(f"a line has more than {_LONGEST_LINE:,} bytes")
+                raise ValueError
             yield line
         return
     # Never a thread: one that waits for input cannot be cancelled, and would hold up Ctrl-C.
