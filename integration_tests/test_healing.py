@@ -100,6 +100,65 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
+# -- it is not there yet ----------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_waits_for_the_server_it_was_started_before(server: EmbeddedRedis, tmp_path: Path) -> None:
+    await server.stop()
+    told = tmp_path / "told"
+    with Fleet(server.url, 1, log=told) as fleet:
+        [process] = fleet.processes
+        await eventually(partial(_has_told, told, "cannot reach Redis, waiting"), within=30)
+        await asyncio.sleep(1)  # a while to tell more in
+        assert process.poll() is None
+        await server.start()
+        await asyncio.to_thread(wait_until_ready, process)
+        async with Relay(server.url) as relay:
+            await whole(relay, "run-1")
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, 20) == 0
+    assert told.read_text().count("Redis") == len(["cannot reach Redis, waiting", "in contact with Redis"])
+
+
+async def _has_told(log: Path, words: str) -> bool:
+    return words in await asyncio.to_thread(log.read_text)
+
+
+async def test_sigterm_before_the_server_is_there(server: EmbeddedRedis, tmp_path: Path) -> None:
+    await server.stop()
+    told = tmp_path / "told"
+    with Fleet(server.url, 1, log=told) as fleet:
+        [process] = fleet.processes
+        await eventually(partial(_has_told, told, "cannot reach Redis, waiting"), within=30)
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, 20) == 0
+        assert process.stdout is not None
+        assert process.stdout.read() == b""
+
+
+async def test_a_worker_is_not_ready_before_the_server_is(server: EmbeddedRedis, log: pytest.LogCaptureFixture) -> None:
+    assert server.port is not None
+    async with Proxy(("127.0.0.1", server.port)) as proxy:
+        proxy.refuse()
+        worker = Worker(Relay(proxy.url, settings=QUICK))
+        app = worker.application()
+        task = asyncio.create_task(app.run(sleep_time=0.01))
+
+        async def tried() -> bool:
+            return proxy.accepted > 5
+
+        await eventually(tried)
+        assert not worker.ready
+        proxy.accept()
+        await eventually(partial(_is, worker, True))
+        async with Relay(server.url) as relay:
+            await whole(relay, "run-1")
+        app.exit()
+        await task
+    assert contacts(log) == ["in"]
+    assert [record.levelname for record in log.records if "cannot reach" in record.getMessage()] == ["WARNING"]
+
+
 # -- it forgets -------------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,8 @@ from agui_relay.relay import Relay
 from agui_relay.source import HarnessItem, encode_item
 from integration_tests import items
 from integration_tests.processes import Fleet
+from integration_tests.proxy import Proxy
+from integration_tests.test_pipe import certified
 from integration_tests.waiting import eventually
 
 KEYS = RunKeys("agui", "run-1")
@@ -224,6 +227,41 @@ async def test_a_worker_stops_on_sigterm_and_leaves_nothing_behind(redis_url: st
             process.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(process.wait, 20) == 0
         assert await relay.client.xinfo_consumers(KEYS.ready, GROUP) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "environment", "told"),
+    [
+        ("//nobody:wrong@{host}/0", {}, "cannot reach Redis at redis://{host}/0: invalid username-password"),
+        ("//{host}/99", {}, "DB index"),
+        ("//{host}/0?socket_timeout=soon", {}, "socket_timeout"),
+        ("//{host}/0", {"AGUI_RELAY_PARTITIONS": "2"}, "has 1 partitions, this process is set to 2"),
+    ],
+    ids=["password", "database", "URL", "partitions"],
+)
+async def test_what_does_not_pass_by_waiting_ends_a_worker_at_once(
+    path: str, environment: dict[str, str], told: str, tmp_path: Path
+) -> None:
+    async with EmbeddedRedis(port=0) as server:
+        async with Relay(server.url):
+            pass
+        host = f"127.0.0.1:{server.port}"
+        with Fleet(f"redis:{path.format(host=host)}", 1, environment=environment, log=tmp_path / "log") as fleet:
+            assert await asyncio.to_thread(fleet.processes[0].wait, 30) == 1
+    [line] = (tmp_path / "log").read_text().splitlines()
+    assert line.startswith("agui-relay: ")
+    assert told.format(host=host) in line
+
+
+async def test_a_certificate_that_nobody_vouches_for_ends_a_worker_at_once(tmp_path: Path) -> None:
+    async with EmbeddedRedis(port=0) as server:
+        assert server.port is not None
+        async with Proxy(("127.0.0.1", server.port), tls=certified(tmp_path)) as proxy:
+            with Fleet(proxy.url.partition("?")[0], 1, log=tmp_path / "log") as fleet:
+                assert await asyncio.to_thread(fleet.processes[0].wait, 30) == 1
+    [line] = (tmp_path / "log").read_text().splitlines()
+    assert line.startswith("agui-relay: cannot reach Redis at rediss://")
+    assert "certificate" in line
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import ssl
 from collections.abc import Iterator
 
 from redis import exceptions
@@ -38,7 +39,8 @@ _PASSING_CLASSES = frozenset(
 
 def is_transient(error: BaseException) -> bool:
     """Return whether the same call may succeed later: a lost connection, a failover, a server still loading."""
-    if isinstance(error, _LASTING):
+    # redis-py raises what is wrong with a certificate as a lost connection.
+    if isinstance(error, _LASTING) or isinstance(error.__context__, ssl.SSLCertVerificationError):
         return False
     if type(error).__name__ in _PASSING_CLASSES:
         return True

@@ -182,12 +182,24 @@ class _ConnectionState(RedisConnectionState):
 
 
 class ReadyStreamBroker(RedisBroker):
-    """A FastStream broker whose subscribers read through the `ReadyStreamReader` that `make` gives."""
+    """A FastStream broker whose subscribers read through the `ReadyStreamReader` that `make` gives.
 
-    def __init__(self, url: str, make: Callable[[], ReadyStreamReader], **options: Any) -> None:
+    `opened` returns when that is possible.
+    """
+
+    def __init__(
+        self, url: str, make: Callable[[], ReadyStreamReader], *, opened: Callable[[], Awaitable[None]], **options: Any
+    ) -> None:
         self._make = make
+        self._opened = opened
         self._readers: list[ReadyStreamReader] = []
         super().__init__(url, **options)
+
+    async def start(self) -> None:
+        """Start the subscribers."""
+        # Not in the application's lifespan: it could not be stopped while that begins.
+        await self._opened()
+        await super().start()
 
     def _make_connection_state(self, connection_options: dict[str, Any], kwargs: dict[str, Any]) -> Any:
         return _ConnectionState(self._make_reader)

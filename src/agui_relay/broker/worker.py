@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from faststream import AckPolicy, FastStream
@@ -17,7 +19,7 @@ from redis.exceptions import RedisError
 
 from agui_relay.broker.checkpoints import Checkpoints
 from agui_relay.broker.drain import ItemProcessor
-from agui_relay.broker.faults import is_transient
+from agui_relay.broker.faults import backoff, is_transient
 from agui_relay.broker.housekeeping import Housekeeping
 from agui_relay.broker.keys import GROUP, PartitionKeys, RunKeys
 from agui_relay.broker.pipe import Pipe
@@ -67,6 +69,7 @@ class Worker:
         self.contact = Contact()
         self._broker: ReadyStreamBroker | None = None
         self._rounds: Rounds | None = None
+        self._opening: asyncio.Task[None] | None = None
         self._reading = False
         # By stream and id: two partitions may give the same id.
         self._held: dict[tuple[str, bytes], RunKeys] = {}
@@ -101,6 +104,7 @@ class Worker:
         broker = self._broker = ReadyStreamBroker(
             self._relay.url,
             self._reader,
+            opened=self._opened,
             apply_types=False,
             logger=None,
             graceful_timeout=self._settings.settle_timeout,
@@ -162,26 +166,44 @@ class Worker:
 
     @asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:
-        async with self._relay:
-            checkpoints = Checkpoints(self._relay.scripts, self._settings)
-            self._rounds = Rounds(self._relay.scripts, self._settings, self._processor, checkpoints)
-            for keys in self._partitions:
-                await self._ensure_group(keys)
-                self.contact.answered(self._part(keys))
+        async with AsyncExitStack() as stack:
+            # A task: an application that is stopped while it starts cancels what it waits for again and again.
+            self._opening = asyncio.create_task(self._open(stack), name="open the relay")
             try:
-                async with self._house.kept():
-                    yield
+                yield
             finally:
-                if self._broker is not None:
-                    await self._broker.end_reading()
-                await checkpoints.close()
-                await self._house.hand_on()
+                self._opening.cancel()
+                await asyncio.gather(self._opening, return_exceptions=True)
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        """Enter what the worker works with, once the server can be reached."""
+        await _patiently(partial(stack.enter_async_context, self._relay))
+        for keys in self._partitions:
+            await _patiently(partial(self._ensure_group, keys))
+            self.contact.answered(self._part(keys))
+        checkpoints = Checkpoints(self._relay.scripts, self._settings)
+        self._rounds = Rounds(self._relay.scripts, self._settings, self._processor, checkpoints)
+        stack.push_async_callback(self._close, checkpoints)
+        await stack.enter_async_context(self._house.kept())
+
+    async def _opened(self) -> None:
+        assert self._opening is not None
+        await asyncio.shield(self._opening)
+
+    async def _close(self, checkpoints: Checkpoints) -> None:
+        # Stopped while it started, it may have been told before there were rounds.
+        self.rounds.stopping = True
+        if self._broker is not None:
+            await self._broker.end_reading()
+        await checkpoints.close()
+        await self._house.hand_on()
 
     async def _start(self) -> None:
         self._reading = True
 
     async def _stop(self) -> None:
-        self.rounds.stopping = True
+        if self._rounds is not None:
+            self._rounds.stopping = True
 
     async def _ensure_group(self, keys: PartitionKeys) -> None:
         if await ensure_group(self._relay.client, keys):
@@ -217,14 +239,33 @@ class Worker:
                 self._held.pop((keys.ready, entry), None)
 
 
+async def _patiently(call: Callable[[], Awaitable[object]]) -> None:
+    """Call until the server can be reached; raises what does not pass by itself."""
+    delays = backoff()
+    told = False
+    while True:
+        try:
+            await call()
+            return
+        except (RedisError, OSError) as error:
+            if not is_transient(error):
+                raise
+            if not told:
+                told = True
+                _log.warning("cannot reach Redis, waiting: %s: %s", type(error).__name__, error)
+            await asyncio.sleep(next(delays))
+
+
 def create_worker(
     relay: Relay, processor: ItemProcessor | None = None, *, concurrency: int = 1, consumer: str | None = None
 ) -> FastStream:
     """Return a FastStream application that projects runs until it is stopped.
 
-    Run it with `await app.run()` or `faststream run module:app`; as many as you like, on as many hosts. `processor`
-    gets each `(HarnessItem, event)` before fragmentation and may drop the event or replace its content (see the
-    observers). `concurrency` is the number of batches in work at a time, each on its own connection.
+    Run it with `await app.run()` or `faststream run module:app`; as many as you like, on as many hosts. It opens
+    `relay` while it runs, and waits for a server that cannot be reached yet; what does not pass by itself, such as a
+    wrong password, is raised. `processor` gets each `(HarnessItem, event)` before fragmentation and may drop the event
+    or replace its content (see the observers). `concurrency` is the number of batches in work at a time, each on its
+    own connection.
     """
     return Worker(relay, processor, concurrency=concurrency, consumer=consumer).application()
 

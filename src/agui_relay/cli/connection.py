@@ -26,11 +26,11 @@ async def relay_at(url: str) -> AsyncIterator[Relay]:
     try:
         await relay.__aenter__()
     except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-        raise _unreachable(url, error) from error
+        raise unreachable(url, error) from error
     try:
         yield relay
     except (RedisConnectionError, RedisTimeoutError) as error:
-        raise _unreachable(url, error) from error
+        raise unreachable(url, error) from error
     finally:
         await relay.__aexit__(None, None, None)
 
@@ -41,5 +41,6 @@ def redis_without_password(url: str) -> str:
     return f"{scheme}://{rest.rpartition('@')[2]}"
 
 
-def _unreachable(url: str, error: Exception) -> UnreachableError:
+def unreachable(url: str, error: Exception) -> UnreachableError:
+    """Return what tells of an error of the connection to an address."""
     return UnreachableError(f"cannot reach Redis at {redis_without_password(url)}: {error or type(error).__name__}")

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+from redis.exceptions import ConnectionError as RedisConnectionError
 
-from agui_relay.cli.connection import redis_without_password, relay_at
+from agui_relay.cli.connection import redis_without_password, unreachable
 from agui_relay.cli.options import RedisUrl
 
 
@@ -25,7 +26,7 @@ def worker(
     ] = None,
     log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Project runs until SIGTERM; what has begun is finished first."""
+    """Project runs until SIGTERM; what has begun is finished first. Waits for a Redis that cannot be reached."""
     level = logging.getLevelNamesMapping().get(log_level.upper())
     if level is None:
         raise typer.BadParameter(f"{log_level!r} is not a level of logging", param_hint="--log-level")
@@ -34,18 +35,21 @@ def worker(
 
 
 async def _work(redis: str, processor: Callable[..., Any] | None, concurrency: int, consumer: str | None) -> None:
-    from agui_relay import create_worker
+    from agui_relay import Relay, create_worker
 
-    async with relay_at(redis) as relay:
-        app = create_worker(relay, processor, concurrency=concurrency, consumer=consumer)
+    app = create_worker(Relay(redis), processor, concurrency=concurrency, consumer=consumer)
 
-        @app.after_startup
-        async def say() -> None:
-            # Whoever started this process may wait for the line.
-            sys.stdout.write(f"worker is ready: {redis_without_password(redis)}\n")
-            sys.stdout.flush()
+    @app.after_startup
+    async def say() -> None:
+        # Whoever started this process may wait for the line.
+        sys.stdout.write(f"worker is ready: {redis_without_password(redis)}\n")
+        sys.stdout.flush()
 
+    try:
         await app.run()
+    except RedisConnectionError as error:
+        # One that does not pass, such as a wrong password.
+        raise unreachable(redis, error) from error
 
 
 def _load(name: str | None) -> Callable[..., Any] | None:
