@@ -36,6 +36,7 @@ KEYS = RunKeys("agui", "run-1")
 QUICK = RelaySettings(subscription_lease=1.0, claim_idle=0.5, settle_timeout=20)
 CONNECTIONS = 4
 """Most that a worker and a publisher beside it have open: two readers, commands, channels."""
+PROCESSORS = "integration_tests.processors"
 NOT_QUICK = {"AGUI_RELAY_CLAIM_IDLE": "60"}
 
 
@@ -518,6 +519,34 @@ async def test_what_was_read_for_a_worker_that_has_stopped_is_handed_on(redis_ur
         assert await read_all(relay) == (projection(run), "finished")
 
 
+async def test_the_last_checkpoint_of_a_run_does_not_die_with_the_worker_that_makes_it(redis_url: str) -> None:
+    """The run's end is committed, which told of the checkpoint, and nothing more will come that could."""
+    environment = {
+        "AGUI_RELAY_REDIS_URL": redis_url,
+        "AGUI_RELAY_DISPLAY_TAIL_BYTES": "100000",
+        "AGUI_RELAY_FRAME_LOG_BYTES": "200000",
+        # All in one commit: none before tells of a checkpoint.
+        "AGUI_RELAY_BATCH_ITEMS": "4096",
+        "AGUI_RELAY_BATCH_BYTES": "100000000",
+    }
+    documents = [items.custom(2 + number, "demo.document", "x" * 3000) for number in range(4000)]
+    async with Relay(redis_url) as relay:
+        await publish(relay, [items.started(1), *documents, items.result(4002)])
+        with Fleet(
+            redis_url, 1, "--processor", f"{PROCESSORS}:die_when_the_run_has_ended", environment=environment
+        ) as one:
+            assert await asyncio.to_thread(one.processes[0].wait, 30) == 1
+        status, covered, log = await relay.client.hmget(KEYS.state, "status", "covered", "log")
+        assert (status, covered) == (b"finished", None)
+        assert int(log) > 12_000_000
+        # As if that were a minute ago: until then the worker that was told may still be at it.
+        await relay.client.zincrby(KEYS.runs, -60_000, "run-1")
+        with Fleet(redis_url, 1, environment=environment):
+            await eventually(lambda: relay.client.hexists(KEYS.state, "covered"), within=30)
+        assert int(await relay.client.hget(KEYS.state, "log")) <= 200_000
+        assert await nothing_pending(relay)
+
+
 @asynccontextmanager
 async def at_work_of(worker: Worker) -> AsyncIterator[None]:
     app = worker.application()
@@ -538,7 +567,7 @@ async def test_a_worker_that_stalls_cannot_write_into_what_another_has_done(redi
     run[150] = items.text_delta(151, WORD)
     environment = {"AGUI_RELAY_CLAIM_IDLE": "0.5", MARK: str(mark)}
     async with Relay(redis_url, settings=QUICK) as relay:
-        with Fleet(redis_url, 2, "--processor", "integration_tests.processors:halt", environment=environment) as fleet:
+        with Fleet(redis_url, 2, "--processor", f"{PROCESSORS}:halt", environment=environment) as fleet:
             for process in fleet.processes:
                 await asyncio.to_thread(wait_until_ready, process)
             reading = asyncio.create_task(read_all(relay))

@@ -1,4 +1,4 @@
-"""What a worker does beside its batches: keep its entries, end abandoned runs, queue those that wait in vain.
+"""What a worker does beside its batches: keep its entries, end abandoned runs, see to those that wait in vain.
 
 Each task goes on whatever fails; what it could not do it does the next time.
 """
@@ -32,7 +32,8 @@ _FORGOTTEN_AFTER = 3600.0
 class Housekeeping:
     """The house of one worker: `consumers` are its names in the group, the first of which claims.
 
-    `held` gives the entries in work of a partition; `part_of` the part of `contact` that a partition belongs to.
+    `held` gives the entries in work of a partition; `part_of` the part of `contact` that a partition belongs to; `due`
+    is told of a run (and its epoch) whose next display checkpoint may have nobody who makes it.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Housekeeping:
         consumers: Sequence[str],
         held: Callable[[PartitionKeys], Iterable[bytes]],
         part_of: Callable[[PartitionKeys], str],
+        due: Callable[[RunKeys, str], None],
     ) -> None:
         self._relay = relay
         self._settings = relay.settings
@@ -52,6 +54,7 @@ class Housekeeping:
         self._consumers = consumers
         self._held = held
         self._part_of = part_of
+        self._due = due
         # How far the look through the runs of a partition is, and those to be looked through at once.
         self._looked: dict[str, int] = {}
         self._look_now: dict[str, asyncio.Event] = {keys.ready: asyncio.Event() for keys in partitions}
@@ -148,11 +151,18 @@ class Housekeeping:
         if not rows:
             return bool(cursor)
         runs = [RunKeys(settings.namespace, run_id.decode(), settings.partitions) for run_id, _ in rows]
-        states = await ask_all(client, [("HMGET", run.state, "last", "cursor", "ready", "status") for run in runs])
+        fields = ("last", "cursor", "ready", "status", "epoch", "covered", "tail", "log")
+        states = await ask_all(client, [("HMGET", run.state, *fields) for run in runs])
         leases = await client.zmscore(keys.leases, [run.run_id for run in runs])
         settled = await server_time(client, keys.ready) - milliseconds(max(10.0, 3 * settings.claim_idle))
-        for run, (last, read, entry, status), lease in zip(runs, states, leases, strict=True):
+        for run, (_, changed), state, lease in zip(runs, rows, states, leases, strict=True):
+            last, read, entry, status, epoch, covered, tail, log = state
             if last is not None:
+                uncovered, kept = int(tail or log or 0), int(log or 0)
+                is_long = uncovered > settings.display_tail_bytes or kept > settings.frame_log_bytes
+                if is_long and covered != b"none" and changed <= settled:
+                    # Whoever was told of it by the run's last commit may have died since.
+                    self._due(run, epoch.decode())
                 is_new = entry is not None and not at_once and int(entry.partition(b"-")[0]) > settled
                 if (last == read or is_new) and (status != b"live" or lease is not None):
                     continue

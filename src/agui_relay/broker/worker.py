@@ -69,6 +69,7 @@ class Worker:
         self.contact = Contact()
         self._broker: ReadyStreamBroker | None = None
         self._rounds: Rounds | None = None
+        self._checkpoints: Checkpoints | None = None
         self._opening: asyncio.Task[None] | None = None
         self._reading = False
         # By stream and id: two partitions may give the same id.
@@ -85,6 +86,7 @@ class Worker:
             consumers=self._consumers,
             held=lambda keys: [entry for stream, entry in self._held if stream == keys.ready],
             part_of=self._part,
+            due=self._due,
         )
 
     @property
@@ -181,7 +183,7 @@ class Worker:
         for keys in self._partitions:
             await _patiently(partial(self._ensure_group, keys))
             self.contact.answered(self._part(keys))
-        checkpoints = Checkpoints(self._relay.scripts, self._settings)
+        self._checkpoints = checkpoints = Checkpoints(self._relay.scripts, self._settings)
         self._rounds = Rounds(self._relay.scripts, self._settings, self._processor, checkpoints)
         stack.push_async_callback(self._close, checkpoints)
         await stack.enter_async_context(self._house.kept())
@@ -197,6 +199,10 @@ class Worker:
             await self._broker.end_reading()
         await checkpoints.close()
         await self._house.hand_on()
+
+    def _due(self, keys: RunKeys, epoch: str) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.due(keys, epoch)
 
     async def _start(self) -> None:
         self._reading = True
