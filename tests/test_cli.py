@@ -111,6 +111,12 @@ def says(errors: str) -> str:
         (["demo", "--speed", "0"], "--speed"),
         (["tail", "run-1", "--after", "12", "--redis", "redis://localhost"], "--after"),
         (["runs", "--redis", "redis://localhost:port"], "port"),
+        (["runs", "--redis", "redis://localhost?no_option=1"], "no_option"),
+        (["runs", " ", "--redis", "redis://localhost"], "run id is blank"),
+        (["tail", "run\n1", "--redis", "redis://localhost"], "run id has control characters"),
+        (["tail", "run-1", "--wait", "nan", "--redis", "redis://localhost"], "--wait"),
+        (["publish", "run-1", "--thread", "", "--redis", "redis://localhost"], "thread id is blank"),
+        (["demo", "--speed", "nan"], "--speed"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(
@@ -361,6 +367,17 @@ async def test_what_is_read_and_what_is_stored_are_counted(
     assert output.startswith(f"{count + 3} items read, {count} stored; ".encode())
 
 
+@pytest.mark.parametrize(("redirection", "status"), [(">&-", 0), ("--no-option 2>&-", 2), ("no-such-run >&- 2>&-", 1)])
+async def test_outputs_may_be_closed(redis_url: str, redirection: str, status: int) -> None:
+    shell = await asyncio.create_subprocess_shell(
+        f"exec '{sys.executable}' -m agui_relay.cli runs --redis '{redis_url}' {redirection}",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert await shell.communicate() == (b"", b"")
+    assert shell.returncode == status
+
+
 @pytest.mark.parametrize(
     ("redirection", "words"),
     [("</dev/null", "standard input has no item"), ("<&-", "standard input is closed"), ("<items.jsonl", "")],
@@ -521,11 +538,6 @@ async def test_tail_says_that_no_display_is_stored(
     first, second, *_ = text.decode().splitlines()
     assert first.split(maxsplit=1)[1] == "DISPLAY nothing is stored yet"
     assert second.split()[1] == "RUN_STARTED"
-
-
-def test_a_run_id_that_cannot_be_is_told(redis_url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tail", "run\n1", "--redis", redis_url]) == 1
-    assert "run id" in says(capsys.readouterr().err)
 
 
 def test_the_address_may_come_from_the_environment(

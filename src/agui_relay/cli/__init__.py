@@ -7,6 +7,7 @@ reader that closes our standard output is none.
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -57,6 +58,9 @@ app.command("bench")(bench.bench)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
+    # Closed, they are None, and their numbers would go to the next socket.
+    sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     try:
         status = app(args=arguments, prog_name="agui-relay", standalone_mode=False)
         sys.stdout.flush()

@@ -9,10 +9,14 @@ import typer
 from rich.console import Console
 
 from agui_relay.cli.drawing import draw, result_table
+from agui_relay.cli.options import a_number
 
 
 def demo(
-    speed: Annotated[float, typer.Option(metavar="FACTOR", min=0.1, max=100.0, help="How fast the agent is.")] = 1.0,
+    speed: Annotated[
+        float,
+        typer.Option(metavar="FACTOR", min=0.1, max=100.0, callback=a_number, help="How fast the agent is."),
+    ] = 1.0,
 ) -> None:
     """Carry one agent run through a real Redis to three watchers, of whom one is cut off and one comes late.
 

@@ -13,7 +13,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from agui_relay.cli.connection import relay_at
-from agui_relay.cli.options import RedisUrl, RunId
+from agui_relay.cli.options import RedisUrl, RunId, checked_id
 
 _LONGEST_LINE = 64 * 1024 * 1024  # bytes; an item of 8 MiB may be written with escapes
 
@@ -34,7 +34,10 @@ def publish(
         ),
     ] = None,
     thread: Annotated[
-        str | None, typer.Option(metavar="THREAD_ID", help="The run's thread; else its first item tells.")
+        str | None,
+        typer.Option(
+            metavar="THREAD_ID", callback=checked_id("thread id"), help="The run's thread; else its first item tells."
+        ),
     ] = None,
 ) -> None:
     """Publish a run from JSON Lines, the first of which must be an item of the run.

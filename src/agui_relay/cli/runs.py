@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from agui_relay.cli.connection import relay_at
-from agui_relay.cli.options import AsJson, RedisUrl, RunId
+from agui_relay.cli.options import AsJson, RedisUrl, RunId, checked_id
 from agui_relay.cli.summary import one_line
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ _COLUMNS = ("run_id", "status", "items", "lag", "pending", "frames", "rejected",
 
 def runs(
     redis: RedisUrl,
-    run_id: Annotated[str | None, typer.Argument(metavar="[RUN_ID]", help="Only this run.", show_default=False)] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN_ID]", callback=checked_id("run id"), help="Only this run.", show_default=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the runs that are kept, the last changed first: status, lag, pending entries, subscribers, bytes."""

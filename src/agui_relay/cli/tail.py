@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from agui_relay.cli.connection import relay_at
-from agui_relay.cli.options import AsJson, RedisUrl, RunId
+from agui_relay.cli.options import AsJson, RedisUrl, RunId, a_number
 from agui_relay.cli.summary import item_summary, summary
 
 if TYPE_CHECKING:
@@ -42,7 +42,10 @@ def tail(
         typer.Option(help="Without a cursor, begin with the first event, or with what the run has come to."),
     ] = "log",
     as_json: AsJson = False,
-    wait: Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="Wait so long for the run to begin.")] = 30.0,
+    wait: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.0, callback=a_number, help="Wait so long for the run to begin."),
+    ] = 30.0,
 ) -> None:
     """Follow a run to its end.
 
