@@ -25,6 +25,18 @@ from agui_relay.cli.tail import restart
 from agui_relay.demo.recording import Recording, load_recording
 
 COMMAND = (sys.executable, "-m", "agui_relay.cli")
+INTERRUPTED = """
+import signal, sys
+from agui_relay.cli import main
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+sys.exit(main(["demo"]))
+"""
 PROCESSOR = """
 from ag_ui.core import EventType
 
@@ -456,6 +468,12 @@ async def test_ctrl_c_ends_without_noise(redis_url: str, arguments: list[str]) -
         await started.wait()
         assert started.stderr is not None
         assert (started.returncode, await started.stderr.read()) == (130, b"")
+
+
+@pytest.mark.parametrize("module", ["typer", "agui_relay.demo.stage"])
+def test_ctrl_c_ends_without_noise_what_has_hardly_begun(module: str) -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, module], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 async def test_a_reader_may_leave(redis_url: str, recording: Recording, items_file: Path, run: Run) -> None:

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from agui_relay.bench import SUITES
 
@@ -45,6 +43,9 @@ def bench(
 
     Peers that are not installed are named. The status is 0 also when a goal is missed: machines differ.
     """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     from agui_relay.bench import report
     from agui_relay.bench.session import Session
     from agui_relay.bench.suites import measure, planned

@@ -6,9 +6,7 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from agui_relay.cli.drawing import draw, result_table
 from agui_relay.cli.options import a_number
 
 
@@ -22,7 +20,10 @@ def demo(
 
     The status is 0 when all three end with the recorded projection of the run, byte for byte; otherwise 1.
     """
+    from rich.console import Console
+
     from agui_relay import RelaySettings
+    from agui_relay.cli.drawing import draw, result_table
     from agui_relay.demo.recording import load_recording
     from agui_relay.demo.stage import Stage
 
