@@ -217,7 +217,12 @@ def test_without_the_packaged_server_the_rest_is_measured(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["nonsense"], "nonsense"), (["--runs", "0"], "--runs"), (["--json", "/no/such/place/f", "fold"], "/no/such")],
+    [
+        (["nonsense"], "nonsense"),
+        (["--runs", "0"], "--runs"),
+        (["--json", "/no/such/place/f", "fold"], "/no/such"),
+        (["--json", "", "fold"], "--json"),
+    ],
 )
 def test_wrong_usage_is_one_line_and_status_2(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]

@@ -118,6 +118,7 @@ def says(errors: str) -> str:
         (["worker", "--redis", "redis://localhost", "--processor", "no.such.module:name"], "no.such.module"),
         (["worker", "--redis", "redis://localhost", "--processor", "json:no_such_name"], "no_such_name"),
         (["worker", "--redis", "redis://localhost", "--processor", "json:__name__"], "not callable"),
+        (["worker", "--redis", "redis://localhost", "--processor", ".relative:f"], "cannot load '.relative:f'"),
         (["worker", "--redis", "redis://localhost", "--log-level", "loud"], "loud"),
         (["publish", "run-1", "/no/such/file", "--redis", "redis://localhost"], "/no/such/file"),
         (["demo", "--speed", "0"], "--speed"),

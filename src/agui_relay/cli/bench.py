@@ -50,8 +50,13 @@ def bench(
     from agui_relay.bench.session import Session
     from agui_relay.bench.suites import measure, planned
 
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise typer.BadParameter(f"there is no directory {str(json_file.parent)!r}", param_hint="--json")
+    if json_file is not None:
+        try:
+            json_file.open("ab").close()  # now, not after ten minutes
+        except OSError as error:
+            raise typer.BadParameter(
+                f"cannot write {str(json_file)!r}: {error.strerror}", param_hint="--json"
+            ) from error
     for name in [name for name in os.environ if name.startswith("AGUI_RELAY_")]:
         # What is measured are the defaults.
         del os.environ[name]

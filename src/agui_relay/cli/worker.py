@@ -63,8 +63,9 @@ def _load(name: str | None) -> Callable[..., Any] | None:
         found: Any = importlib.import_module(module_name)
         for attribute in path.split("."):
             found = getattr(found, attribute)
-    except (ImportError, AttributeError) as error:
-        raise typer.BadParameter(f"cannot load {name!r}: {error}", param_hint="--processor") from error
+    except Exception as error:  # the module may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise typer.BadParameter(f"cannot load {name!r}: {reason}", param_hint="--processor") from error
     if not callable(found):
         raise typer.BadParameter(f"{name!r} is not callable but {type(found).__name__}", param_hint="--processor")
     return found  # type: ignore[no-any-return]
