@@ -266,6 +266,7 @@ REFUSED = [
     ("text", {"event_kind": "function_tool_result"}, "needs a `part`"),
     ("text", delta("text", content_delta=5), "delta.content_delta"),
     ("text", start("text", content=5), "part.content"),
+    ("text", start("text"), "got nothing - at `$.part.content`"),
     ("text", start("text", content="x", id=5), "part.id"),
     ("call", end("tool-call", tool_call_id="c"), "tool_name"),
     ("call", end("tool-call", tool_name="tool"), "tool_call_id"),

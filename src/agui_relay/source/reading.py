@@ -239,6 +239,8 @@ def dump_text(value: Any) -> str:
 
 
 def _text(data: Raw, where: str) -> str:
+    if data == _NOTHING:
+        raise ItemError(f"expected text, got nothing - at `$.{where}`")
     try:
         return _strings(data)
     except msgspec.MsgspecError as error:
