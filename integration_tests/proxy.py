@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 import ssl
+import subprocess
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import quote
+
+import pytest
 
 _CHUNK = 64 * 1024
 _NARROW = 8 * 1024
@@ -209,3 +213,17 @@ class Proxy:
                 await asyncio.sleep(len(data) / self.bytes_a_second)
         # One side has ended: so does the other, as a reset.
         raise ConnectionResetError
+
+
+def certified(directory: Path) -> ssl.SSLContext:
+    """Return a server's side of TLS, with a certificate that nobody vouches for."""
+    if (openssl := shutil.which("openssl")) is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    key, certificate = directory / "key.pem", directory / "certificate.pem"
+    command = (
+        f"{openssl} req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2 -keyout {key} -out {certificate}"
+    )
+    subprocess.run(command.split(), check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    return context

@@ -266,6 +266,8 @@ async def test_a_dumb_connection_is_replaced_once_for_all(redis_url: str, relay:
             visits = [group.create_task(visit()) for _ in range(50)]
             for _ in visits:
                 await joined.acquire()
+            # So that the connection which reads the log stands already.
+            await shaky.scripts.read_log(KEYS, first=1, most=1)
             accepted = proxy.accepted
             proxy.stall(*proxy.listening)
             await writer.commit(event(1), outcome="finished")

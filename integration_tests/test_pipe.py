@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import ssl
-import subprocess
 from collections.abc import AsyncIterator, Awaitable
 from functools import partial
 from pathlib import Path
@@ -17,9 +14,17 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+import agui_relay.relay
+from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.pipe import Pipe
+from agui_relay.broker.settings import RelaySettings
+from agui_relay.broker.worker import create_worker
 from agui_relay.embedded import EmbeddedRedis
-from integration_tests.proxy import Proxy
+from agui_relay.relay import Relay
+from integration_tests import items
+from integration_tests.displays import Screen
+from integration_tests.proxy import Proxy, certified
+from integration_tests.test_worker import projection, publish, read_all, running
 from integration_tests.waiting import eventually
 
 WITHIN = 0.5
@@ -142,20 +147,6 @@ async def line(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             yield line
 
 
-def certified(directory: Path) -> ssl.SSLContext:
-    """Return a server's side of TLS, with a certificate that nobody vouches for."""
-    if (openssl := shutil.which("openssl")) is None:
-        pytest.skip("there is no openssl to make a certificate with")
-    key, certificate = directory / "key.pem", directory / "certificate.pem"
-    command = (
-        f"{openssl} req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2 -keyout {key} -out {certificate}"
-    )
-    subprocess.run(command.split(), check=True, capture_output=True)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
-    return context
-
-
 async def test_a_line_may_be_slow_in_taking_a_command_but_not_stand_still(line: Proxy) -> None:
     large = b"x" * 8_000_000
     async with Redis.from_url(line.url) as client:
@@ -224,3 +215,36 @@ async def test_a_server_that_cannot_be_reached_is_tried_anew_by_the_next_call() 
     for result in await asyncio.gather(pipe.call("PING"), pipe.call("PING"), return_exceptions=True):
         assert isinstance(result, RedisConnectionError)
     await client.aclose()
+
+
+async def test_a_run_is_published_and_read_over_a_slow_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each item, page of the log and display takes longer than a connection may stand still."""
+    monkeypatch.setattr(agui_relay.relay, "_ANSWER_WITHIN", WITHIN)
+    settings = RelaySettings(display_tail_bytes=1_000_000)
+    documents = [items.custom(2 + number, "demo.document", "x" * 3_000_000) for number in range(2)]
+    run = [items.started(1), *documents, items.result(4)]
+    async with EmbeddedRedis(port=0) as server:
+        assert server.port is not None
+        async with (
+            Proxy(("127.0.0.1", server.port), narrow=True) as line,
+            Relay(server.url, settings=settings) as near,
+            Relay(line.url, settings=settings) as far,
+        ):
+            line.bytes_a_second = 3_000_000 / (3 * WITHIN)
+            async with running(create_worker(near)):
+                await publish(far, run)
+                assert await read_all(near) == (projection(run), "finished")
+                await eventually(lambda: near.client.hexists(RunKeys("agui", "run-1").state, "covered"))
+            assert await read_all(far) == (projection(run), "finished")
+            assert (await displayed(far)).items == (await displayed(near)).items
+    # Nothing was given up and sent again, not even what no server had the script for.
+    assert not [record for record in caplog.records if record.name == "agui_relay.publisher"]
+
+
+async def displayed(relay: Relay) -> Screen:
+    async with relay.subscribe("run-1", start="display") as subscription:
+        screen = await Screen().follow(subscription)
+    assert screen.checkpoints
+    return screen

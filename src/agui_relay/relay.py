@@ -61,7 +61,7 @@ class Relay:
         """The limits and times in force."""
         self._given = client
         self._client: Redis | ClusterClient | None = None
-        self._pipe: Pipe | None = None
+        self._pipes: list[Pipe] = []
         self._scripts: Scripts | None = None
         self._hub: Channels | None = None
         self._entered = 0
@@ -92,12 +92,13 @@ class Relay:
         try:
             client = self._client = await self._connect()
             await self._agree()
-            is_cluster = isinstance(client, ClusterClient)
-            self._pipe = None if is_cluster else Pipe(client, answer_within=_ANSWER_WITHIN)
-            self._scripts = Scripts(client, cluster=is_cluster, pipe=self._pipe)
-            self._hub = (
-                ClusterHub(client) if isinstance(client, ClusterClient) else Hub(Redis.from_pool(self._pool(None, 1)))
-            )
+            if isinstance(client, ClusterClient):
+                self._scripts = Scripts(client, cluster=True)
+                self._hub = ClusterHub(client)
+            else:
+                self._pipes = [pipe, bulk] = [Pipe(client, answer_within=_ANSWER_WITHIN) for _ in range(2)]
+                self._scripts = Scripts(client, pipe=pipe, bulk=bulk)
+                self._hub = Hub(Redis.from_pool(self._pool(None, 1)))
         except BaseException:
             self._entered -= 1
             await self._close()
@@ -114,11 +115,11 @@ class Relay:
     async def _close(self) -> None:
         hub, self._hub = self._hub, None
         client, self._client = self._client, None
-        pipe, self._pipe = self._pipe, None
+        pipes, self._pipes = self._pipes, []
         self._scripts = None
         if hub is not None:
             await hub.close()
-        if pipe is not None:
+        for pipe in pipes:
             pipe.drop()
         if client is not None and client is not self._given:
             await client.aclose()

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from redis.exceptions import NoScriptError, RedisError
 
-from agui_relay.broker.announcement import VIEWS, View
+from agui_relay.broker.announcement import VIEWS, View, entry_fields
 from agui_relay.broker.keys import GROUP, PartitionKeys, RunKeys
 from agui_relay.broker.pipe import Argument, Pipe
 
@@ -52,6 +52,9 @@ DELETE: Final = Script("delete", "prelude", "delete")
 READ: Final = Script("read", "prelude", "read")
 DISPLAY: Final = Script("display", "prelude", "display")
 FORGET: Final = Script("forget", "forget")
+
+_LONG: Final = (UNCOVERED, CHECKPOINT, DISPLAY)
+"""Those that carry a whole display, one way or the other."""
 
 
 class Opened(NamedTuple):
@@ -214,30 +217,35 @@ class CommitLimits(NamedTuple):
 class Scripts:
     """Calls the scripts through one client; `cluster` says that it is one of a Redis Cluster.
 
-    Those that carry every item go through `pipe`, if there is one. To its callers a lost connection is nothing new;
-    the client repeats a call a few times before it gives up.
+    Those that carry every item go through `pipe`, if there is one, and through `bulk` what may be long, such as a page
+    of the log or a display: it may take its time on a slow line, where redis-py has one time for whole answers, and
+    holds up nothing that is short. To their callers a lost connection is nothing new; the client repeats a call a few
+    times before it gives up.
 
     A server that was restarted has forgotten them: just those calls that answered NOSCRIPT are repeated, with the text
     of the script (one that was not found had no effect). To load it first would leave time to forget it again.
     """
 
-    def __init__(self, client: RedisClient, *, cluster: bool = False, pipe: Pipe | None = None) -> None:
+    def __init__(
+        self, client: RedisClient, *, cluster: bool = False, pipe: Pipe | None = None, bulk: Pipe | None = None
+    ) -> None:
         self._client = client
         self._cluster = cluster
         self._pipe = pipe
+        self._bulk = bulk
         self._publish = "SPUBLISH" if cluster else "PUBLISH"
 
     async def _call(self, script: Script, keys: RunKeys, *arguments: Argument) -> Reply:
         return await self._evaluate(script, self._command(script, keys, arguments))
 
     async def _evaluate(self, script: Script, command: Sequence[Argument]) -> Reply:
+        pipe = self._pipe if script is APPEND else self._bulk if script in _LONG else None
+        call = self._client.execute_command if pipe is None else pipe.call
         try:
-            if self._pipe is not None and script is APPEND:
-                return await self._pipe.call(*command)
-            return await self._client.execute_command(*command)
+            return await call(*command)
         except NoScriptError:
             # To the server that misses it, whichever that is by now.
-            return await self._client.execute_command(*_with_text(script, command))
+            return await call(*_with_text(script, command))
 
     async def _call_many(self, script: Script, calls: Sequence[tuple[RunKeys, Sequence[Argument]]]) -> list[Reply]:
         """Call one script for many runs in one round trip; an exception stands where a call failed."""
@@ -360,11 +368,10 @@ class Scripts:
         return Uncovered("due", covered, head, tail, log, stored)
 
     async def read_frames(self, keys: RunKeys, *, first: int, last: int, most: int) -> Sequence[Any]:
-        """Return up to `most` entries of a run's log from position `first` to `last`."""
-        entries: Sequence[Any] = await self._client.execute_command(
-            "XRANGE", keys.frames, f"{first}-0", f"{last}-0", "COUNT", most
-        )
-        return entries
+        """Return up to `most` entries of a run's log, their fields by name, from position `first` to `last`."""
+        call = self._client.execute_command if self._bulk is None else self._bulk.call
+        entries = await call("XRANGE", keys.frames, f"{first}-0", f"{last}-0", "COUNT", most)
+        return [(entry, entry_fields(raw)) for entry, raw in entries]
 
     async def checkpoint(
         self,
@@ -418,14 +425,23 @@ class Scripts:
 
     async def read_log(self, keys: RunKeys, *, first: int, most: int) -> Log:
         """Read up to `most` frames from position `first` on, with the state that they belong to."""
-        if self._cluster:
+        if self._bulk is None:
             # redis-py starts a thread for every command of a cluster's transaction.
             epoch, position, status, entries = await self._call(READ, keys, first, most)
             return Log(epoch.decode(), position, status.decode(), entries)
-        async with self._client.pipeline(transaction=True) as pipeline:
-            pipeline.execute_command("HMGET", keys.state, "epoch", "position", "status")
-            pipeline.execute_command("XRANGE", keys.frames, f"{first}-0", "+", "COUNT", most)
-            (epoch, position, status), entries = await pipeline.execute()
+        # A fifth of the script's work for the server.
+        replies = await self._bulk.call_many(
+            [
+                ("MULTI",),
+                ("HMGET", keys.state, "epoch", "position", "status"),
+                ("XRANGE", keys.frames, f"{first}-0", "+", "COUNT", most),
+                ("EXEC",),
+            ]
+        )
+        for reply in replies:
+            if isinstance(reply, BaseException):
+                raise reply
+        (epoch, position, status), entries = replies[-1]
         if epoch is None:
             return Log("", 0, "gone", ())
         return Log(epoch.decode(), int(position), status.decode(), entries)
