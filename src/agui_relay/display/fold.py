@@ -10,9 +10,9 @@ from msgspec import UNSET
 
 from agui_relay.display.changes import AppendChange, Change, SetChange
 from agui_relay.display.continuation import DisplayContinuation, DisplaySnapshot, StreamedArguments
-from agui_relay.display.folding import ROOT, Folding, Held
+from agui_relay.display.folding import Folding, Held
 from agui_relay.display.frames import EVENT_TYPES, Custom, Growth, Own, read_frame
-from agui_relay.display.items import Item, ItemRef, Observed, StreamPosition
+from agui_relay.display.items import Item, ItemKind, ItemRef, Observed, StreamPosition
 from agui_relay.display.memory import MemorySource
 from agui_relay.display.reading import GROWTHS, LAST_TIME, PART_DELTA, TURNS, Message, Step
 from agui_relay.display.records import Mark, Record, observed, reference, stream_id
@@ -155,13 +155,41 @@ class DisplayFold(Folding):
         failed = failed_call(source) if source is not None and events else None
         if failed is None and len(events) == 1:
             payload = events[0]
-            alone = self._fold_growth(payload) or self._fold_turn(payload)
+            if type(payload) is not dict:
+                return [self._fold_step(payload, self._read(payload))]
+            going = self._going
+            if going is not None:
+                # Most events go on where the one before did: there is nothing to look up, or to note.
+                event_type, id_field, own_id, child, length, record, held, item = going
+                text = payload.get("delta")
+                if (
+                    payload.get("type") == event_type
+                    and payload.get(id_field) == own_id
+                    and record.growing is held
+                    and len(payload) == length
+                    and "timestamp" in payload
+                    and (child is None or payload.get("subagentRunId") == child)
+                    and type(text) is str
+                ):
+                    if not text.isascii():
+                        text = clean(text)
+                    grown = held.length + len(text)
+                    if grown <= self._limit:
+                        held.pieces.append(text)
+                        held.length = grown
+                        self.sequence = record.last = sequence = self.sequence + 1
+                        if record.made is not None:
+                            record.made = None
+                        self.changed.add(item.id)
+                        return [observed(sequence, payload, item)]
+                self._going = None
+            alone = self._fold_alone(payload)
             return [self._fold_step(payload, self._read(payload)) if alone is None else alone]
         steps = [self._read(payload) for payload in events]
         seen = list(map(self._fold_step, events, steps))
         step = steps[-1] if steps else None
-        if failed is not None and step is not None and (record := self._fail(step, *failed)) is not None:
-            seen[-1] = observed(self.sequence, events[-1], reference(record))
+        if failed is not None and step is not None and (call := self._fail(step, *failed)) is not None:
+            seen[-1] = observed(self.sequence, events[-1], reference(call))
         return seen
 
     def _fold_step(self, payload: dict[str, Any], step: Step | None) -> Observed:
@@ -177,84 +205,67 @@ class DisplayFold(Folding):
             item = _with_sources(item, record)
         return observed(sequence, payload, item)
 
-    def _fold_growth(self, payload: dict[str, Any]) -> Observed | None:
-        """Fold an event that appends to what is there, without the detour of a step; else None, and nothing is changed.
+    def _fold_alone(self, payload: dict[str, Any]) -> Observed | None:
+        """Fold the usual event without the detour of a step; else None, and nothing is changed.
 
         Whole streams are folded one such event after the other.
         """
-        if type(payload) is not dict:
-            return None
         event_type = payload.get("type")
-        means = GROWTHS.get(event_type) if type(event_type) is str else None
-        if means is None:
-            return self._fold_delta(payload) if payload.get("name") == PART_DELTA else None
-        kind, id_field, field = means
+        if type(event_type) is not str:
+            return None
+        growth = GROWTHS.get(event_type)
+        if growth is None:
+            if event_type == "CUSTOM":
+                return self._fold_delta(payload) if payload.get("name") == PART_DELTA else None
+            turn = TURNS.get(event_type)
+            return None if turn is None else self._fold_turn(payload, event_type, *turn)
+        kind, id_field, field = growth
         own_id, text, child = payload.get(id_field), payload.get("delta"), payload.get("subagentRunId")
-        known = 4 if "timestamp" in payload else 3
+        length = 4 if "timestamp" in payload else 3
         if type(own_id) is not str or type(text) is not str:
             return None
         key = own_id
         if child is not None:
             if type(child) is not str or child == "":
                 return None
-            known += 1
+            length += 1
             key = f"{child}:{own_id}"
-        if len(payload) != known:
+        if len(payload) != length:
             return None
-        record = self._named[kind].get(key)
-        if record is None or ("responseGroup" not in record.content and (child or ROOT) in self.response_groups):
+        self.sequence = sequence = self.sequence + 1
+        record = self._grow(kind, key, child, field, text if text.isascii() else clean(text))
+        if record is None:
+            self.sequence = sequence - 1
             return None
-        held = record.growing or self._growing(record, field)
-        if held is None:
-            return None
-        if not text.isascii():
-            text = clean(text)
-        grown = held.length + len(text)
-        if grown <= self._limit:
-            held.pieces.append(text)
-            held.length = grown
-        elif "truncated" in record.content:
-            held.append(text, self._limit)
-        else:
-            return None
-        self.sequence = record.last = sequence = self.sequence + 1
-        record.made = None
-        self.changed.add(record.id)
-        return observed(sequence, payload, record.ref or reference(record))
+        item = record.ref or reference(record)
+        if record.growing is not None:
+            self._going = (event_type, id_field, own_id, child, length, record, record.growing, item)
+        return observed(sequence, payload, item)
 
-    def _fold_turn(self, payload: dict[str, Any]) -> Observed | None:
+    def _fold_turn(
+        self, payload: dict[str, Any], event_type: str, kind: ItemKind, id_field: str, names: tuple[str, ...]
+    ) -> Observed | None:
         """Fold the usual start or end of something that the run itself says; else None, and nothing is changed."""
-        if type(payload) is not dict:
+        own_id, at = payload.get(id_field), payload.get("timestamp")
+        if type(own_id) is not str or not own_id.isascii() or type(at) is not int or not 0 <= at <= LAST_TIME:
             return None
-        event_type, at = payload.get("type"), payload.get("timestamp")
-        if type(event_type) is not str:
-            return None
-        means = TURNS.get(event_type)
-        if means is None or type(at) is not int or not 0 <= at <= LAST_TIME:
-            return None
-        kind, id_field, names = means
-        own_id = payload.get(id_field)
-        if type(own_id) is not str or not own_id.isascii():
-            return None
-        copied: dict[str, Value] | None = None
+        said: dict[str, Value] | None = None
         if names:
-            said = payload.get(names[1])
-            if len(payload) != 4 or type(said) is not str or not said.isascii():
+            value = payload.get(names[1])
+            if len(payload) != 4 or type(value) is not str or not value.isascii():
                 return None
-            copied = {id_field: own_id, names[1]: said}
+            said = {id_field: own_id, names[1]: value}
         elif len(payload) != 3:
             return None
         self.sequence = sequence = self.sequence + 1
-        record = self._turn(event_type, kind, own_id, None, at, id_field, own_id, copied, None)
+        record = self._turn(event_type, kind, own_id, None, at, id_field, own_id, said, None)
         item = reference(record)
-        if event_type == "TEXT_MESSAGE_END":
+        if event_type == "TEXT_MESSAGE_END" and "memory_sources" in record.content:
             item = _with_sources(item, record)
         return observed(sequence, payload, item)
 
     def _fold_delta(self, payload: dict[str, Any]) -> Observed | None:
         """Fold a delta of the arguments that were last folded; else None, and nothing is changed."""
-        if payload.get("type") != "CUSTOM":
-            return None
         self.sequence = sequence = self.sequence + 1
         record = self._fold_arguments(payload.get("value"), payload.get("subagentRunId"))
         if record is None:

@@ -16,6 +16,7 @@ from agui_relay.display.items import (
     DisplayError,
     Item,
     ItemKind,
+    ItemRef,
     ItemState,
 )
 from agui_relay.display.memory import MemorySource
@@ -62,6 +63,12 @@ class Held:
         """The bytes of the observation's value as JSON, with all its arguments."""
 
 
+type Going = tuple[str, str, str, str | None, int, Record, Text, ItemRef]
+"""What the latest event appended to. The event's type, the field with the id, the id, the child, how many fields there
+are; and then the record, the text, and the reference, all of them good while the record says that this text grows.
+"""
+
+
 class Folding:
     """The items of one run and what is known between two events."""
 
@@ -85,6 +92,7 @@ class Folding:
         self._reader = Reader()
         self._read = self._reader.read
         self._held: Held | None = None
+        self._going: Going | None = None
         self._hashes: dict[ItemKind, hashlib._Hash] = {}
         self._whole = full_content or retain_content
         self._limit = _UNBOUNDED if self._whole else MAX_FIELD_CHARS
@@ -129,23 +137,22 @@ class Folding:
         record = self._named[kind].get(key)
         if record is None:
             return None
-        content, held = record.content, record.growing
-        if "responseGroup" not in content and (child or ROOT) in self.response_groups:
+        if self.response_groups and "responseGroup" not in record.content and (child or ROOT) in self.response_groups:
             return None
+        held = record.growing or self._growing(record, field)
         if held is None:
-            held = self._growing(record, field)
-            if held is None:
-                return None
+            return None
         grown = held.length + len(text)
         if grown <= self._limit:
             held.pieces.append(text)
             held.length = grown
-        elif "truncated" in content:
+        elif "truncated" in record.content:
             held.append(text, self._limit)
         else:
             return None
         record.last = self.sequence
-        record.made = None
+        if record.made is not None:
+            record.made = None
         self.changed.add(record.id)
         return record
 
@@ -188,11 +195,12 @@ class Folding:
         value: Value,
     ) -> Record:
         """Fold an event that begins or ends something, or says its result."""
-        record = self._named[kind].get(key)
-        if record is None:
-            record = self._open(kind, key, at)
+        record = self._named[kind].get(key) or self._open(kind, key, at, copied)
         content, state = record.content, record.state
-        self._describe(content, child, id_field, own_id, copied)
+        if content is not copied:
+            self._describe(content, child, id_field, own_id, copied)
+        elif self.response_groups:
+            self._group(content, child or ROOT)
         if event_type in _ENDS:
             state = "completed"
             if event_type == "TOOL_CALL_RESULT":
@@ -205,6 +213,9 @@ class Folding:
             content["arguments_complete"] = True
         elif event_type == "REASONING_ENCRYPTED_VALUE":
             content["encrypted_value"] = value
+        elif content is copied and "subagentRunId" not in content:
+            # It is new, and noted as that.
+            return record
         return self._settle(record, state, at)
 
     def _describe(
@@ -285,6 +296,7 @@ class Folding:
         scope = step.child or ROOT
         if step.starts_response:
             _keep(self.response_groups, scope, f"{self.run_id}:{self.attempt}:{self.sequence}")
+            self._going = None
         if step.sources is not None:
             kinds = {source.kind for source in step.sources}
             kept = tuple(source for source in self.memory_sources.get(scope, ()) if source.kind not in kinds)
@@ -301,14 +313,14 @@ class Folding:
         return self._observe(step.at, content)
 
     def _input(self, step: Input) -> Record:
-        record = self._open("text_message", step.key, step.at)
+        record = self._named["text_message"].get(step.key) or self._open("text_message", step.key, step.at)
         content = step.content
         if step.text is not None:
             self._bounded(content, "text", step.text)
         return self._settle(record, "completed", step.at, content)
 
     def _tool_fact(self, step: ToolFact) -> Record:
-        record = self._open("tool_call", step.key, step.at)
+        record = self._named["tool_call"].get(step.key) or self._open("tool_call", step.key, step.at)
         content = record.content
         content.update(step.about)
         self._group(content, step.child or ROOT)
@@ -353,35 +365,23 @@ class Folding:
             record = self._records.by_id.get(self._name(kind, key))
         return record
 
-    def _open(self, kind: ItemKind, key: str, at: Time) -> Record:
-        """Return the record of an item that a source names; a new one, without content, when it was not there."""
-        record = self._named[kind].get(key)
+    def _open(self, kind: ItemKind, key: str, at: Time, content: dict[str, Value] | None = None) -> Record:
+        """Return the record of an item that a source now names; when it was not there, a new one with this content."""
+        own_id = self._name(kind, key)
+        record = self._records.by_id.get(own_id)
         if record is None:
-            own_id = self._name(kind, key)
-            record = self._records.by_id.get(own_id)
-            if record is None:
-                record = self._add(own_id, kind, at)
-            record.key = key
-            self._named[kind][key] = record
+            record = self._add(own_id, kind, at, None, "in_progress", {} if content is None else content)
+        record.key = key
+        self._named[kind][key] = record
         return record
 
     def _observe(self, at: Time, content: dict[str, Value]) -> Record:
         """Show an observation at the place of this event."""
-        sequence = self.sequence
-        key = self._name("observation", f"{self.attempt}:{sequence}")
+        key = self._name("observation", f"{self.attempt}:{self.sequence}")
         record = self._records.by_id.get(key)
         if record is not None:
             return self._settle(record, "completed", at, content)
-        # As _add and _settle do it, at once: a run makes thousands of them.
-        record = Record(
-            key, "observation", self.next, sequence, sequence, at, at, "completed", content, mark=True, saved=False
-        )
-        self.next += 1
-        self._records.by_id[key] = record
-        self._touched.add(key)
-        self._unsaved.add(key)
-        self.changed.add(key)
-        return record
+        return self._add(key, "observation", at, at, "completed", content)
 
     def _name(self, kind: ItemKind, source_id: str) -> str:
         """Return what `item_id` does. What all items of a kind share is hashed once."""
@@ -392,16 +392,26 @@ class Folding:
         hashed.update(source_id.encode())
         return f"itm_{hashed.hexdigest()[:32]}"
 
-    def _add(self, key: str, kind: ItemKind, at: Time) -> Record:
-        record = Record(key, kind, self.next, self.sequence, self.sequence, at)
-        self.next += 1
+    def _add(
+        self, key: str, kind: ItemKind, at: Time, ended: Time | None, state: ItemState, content: dict[str, Value]
+    ) -> Record:
+        """Add an item that was not there, noted as changed."""
+        sequence, ordinal = self.sequence, self.next
+        self.next = ordinal + 1
+        record = Record(key, kind, ordinal, sequence, sequence, at, ended, state, content, True, False)
         self._records.by_id[key] = record
+        self._touched.add(key)
+        self._unsaved.add(key)
+        self.changed.add(key)
         return record
 
     def _repeated(self, record: Record) -> Record:
         """Note that an item has other content, and stands as it stood."""
         key = record.id
-        record.growing = None
+        if record.growing is not None:
+            record.growing = None
+        if record.made is not None:
+            record.made = None
         if record.mark is not True:
             record.mark = True
             self._touched.add(key)
@@ -409,7 +419,6 @@ class Folding:
             record.saved = False
             self._unsaved.add(key)
         record.last = self.sequence
-        record.made = None
         self.changed.add(key)
         return record
 

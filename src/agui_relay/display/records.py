@@ -1,8 +1,8 @@
 """How items are kept while they change, and how an `Item` is made of one when it is asked for."""
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 from pydantic import BaseModel
@@ -13,11 +13,27 @@ from agui_relay.display.values import Text, Value, frozen, thawed
 type Time = int | float | datetime
 """When something occurred: milliseconds since the Unix epoch, or a time."""
 
-_new = object.__new__
-_set_values = BaseModel.__dict__["__dict__"].__set__
-_set_present = BaseModel.__dict__["__pydantic_fields_set__"].__set__
-_set_extra = BaseModel.__dict__["__pydantic_extra__"].__set__
-_set_private = BaseModel.__dict__["__pydantic_private__"].__set__
+
+def _opener[ModelT: BaseModel](model: type[ModelT]) -> Callable[[], ModelT]:
+    """Return what makes a model without its values, for a fraction of what validating them costs.
+
+    Its attributes can be set as those of any object, until its class is set to ``model``. It may share the names of its
+    fields with others: all of them are set.
+    """
+    plain = {
+        "__module__": __name__,
+        "__init__": object.__init__,
+        "__setattr__": object.__setattr__,
+        # Python only takes the short way to either when neither is pydantic's.
+        "__delattr__": object.__delattr__,
+    }
+    made = cast(Any, type(model))(f"Open{model.__name__}", (model,), plain)
+    return cast(Callable[[], ModelT], made)
+
+
+_open_item = _opener(Item)
+_open_ref = _opener(ItemRef)
+_open_observed = _opener(Observed)
 _REF_FIELDS = set(ItemRef.model_fields)
 _OBSERVED_FIELDS = set(Observed.model_fields)
 
@@ -55,12 +71,12 @@ class Record(Struct, eq=False):
     ended: Time | None = None
     state: ItemState = "in_progress"
     content: dict[str, Value] = {}
-    refs: dict[str, ContentRef] | None = None
-    key: str | None = None
-    made: Item | None = None
     mark: Mark | bool | None = None
-    growing: Text | None = None
     saved: bool = True
+    key: str | None = None
+    refs: dict[str, ContentRef] | None = None
+    made: Item | None = None
+    growing: Text | None = None
     ref: ItemRef | None = None
 
     @classmethod
@@ -94,7 +110,8 @@ class Record(Struct, eq=False):
     def item(self, attempt: int) -> Item:
         """Return a new `Item` that shares nothing."""
         ended = self.ended
-        values: dict[str, Any] = {
+        made = _open_item()
+        made.__dict__ = {
             "id": self.id,
             "ordinal": self.ordinal,
             "kind": self.kind,
@@ -106,7 +123,10 @@ class Record(Struct, eq=False):
             "content": {name: thawed(value) for name, value in self.content.items()},
             "content_refs": dict(self.refs or {}),
         }
-        return _made(Item, values, set(values))
+        made.__pydantic_fields_set__ = set(Item.model_fields)
+        made.__pydantic_extra__ = made.__pydantic_private__ = None
+        made.__class__ = Item
+        return made
 
 
 def reference(record: Record) -> ItemRef:
@@ -114,9 +134,8 @@ def reference(record: Record) -> ItemRef:
     content = record.content
     group = content.get("responseGroup")
     failure = thawed(content["failure"]) if "failure" in content else None
-    # As in _made, without another call.
-    record.ref = made = _new(ItemRef)
-    values = {
+    made = _open_ref()
+    made.__dict__ = {
         "id": record.id,
         "kind": record.kind,
         "state": record.state,
@@ -125,34 +144,20 @@ def reference(record: Record) -> ItemRef:
         "failure": failure if type(failure) is dict else None,
         "memory_sources": None,
     }
-    _set_values(made, values)
-    _set_present(made, _REF_FIELDS)
-    _set_extra(made, None)
-    _set_private(made, None)
+    made.__pydantic_fields_set__ = _REF_FIELDS
+    made.__pydantic_extra__ = made.__pydantic_private__ = None
+    made.__class__ = ItemRef
+    record.ref = made
     return made
 
 
 def observed(sequence: int, event: dict[str, Any], item: ItemRef | None) -> Observed:
     """Return an event at its place. The event is the one that was given."""
-    # As in _made, without another call: this is made for every event.
-    made = _new(Observed)
-    _set_values(made, {"sequence": sequence, "event": event, "item": item})
-    _set_present(made, _OBSERVED_FIELDS)
-    _set_extra(made, None)
-    _set_private(made, None)
-    return made
-
-
-def _made[ModelT](model: type[ModelT], values: dict[str, Any], present: set[str]) -> ModelT:
-    """Make a model of values that are known to be valid, for a fraction of what validating them costs.
-
-    ``present`` names all fields that can be set, so that models may share it.
-    """
-    made = _new(model)
-    _set_values(made, values)
-    _set_present(made, present)
-    _set_extra(made, None)
-    _set_private(made, None)
+    made = _open_observed()
+    made.__dict__ = {"sequence": sequence, "event": event, "item": item}
+    made.__pydantic_fields_set__ = _OBSERVED_FIELDS
+    made.__pydantic_extra__ = made.__pydantic_private__ = None
+    made.__class__ = Observed
     return made
 
 
@@ -194,6 +199,7 @@ class Records:
         record = self.by_id.get(id)
         if record is None:
             return
+        record.growing = None
         if record.key is not None:
             self.by_key[record.kind].pop(record.key, None)
         self.open_children.pop(id, None)

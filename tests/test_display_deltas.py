@@ -1,0 +1,109 @@
+"""A delta goes on where the one before did, unless something else has happened to its item."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from agui_relay.display import DisplayError, DisplayFold, Item, ItemRef, Observed
+from agui_relay.display.items import MAX_FIELD_CHARS
+from tests.test_display_fold import AT, call, content, custom, extension, folded, only, state, text, through_json
+
+RESPONSE = extension("lifecycle", {"type": "model_request_started"})
+
+
+def replace(fold: DisplayFold) -> None:
+    item = only(fold)
+    fold.items[item.id] = item.model_copy(update={"content": {**item.content, "text": "other"}})
+
+
+def untimed(fold: DisplayFold) -> list[dict[str, Any]]:
+    """Return the items without the times, which are not the events' own when those say none."""
+    return [item.model_dump(exclude={"started_at", "ended_at"}) for item in fold.items.values()]
+
+
+BETWEEN: dict[str, Callable[[DisplayFold], Any]] = {
+    "nothing": lambda fold: None,
+    "the end": lambda fold: fold.fold([text("END")]),
+    "an observation": lambda fold: fold.fold([custom("a.name", {})]),
+    "a response": lambda fold: fold.fold([RESPONSE]),
+    "a response in a batch": lambda fold: fold.fold([RESPONSE, custom("a.name", {})]),
+    "all that fits": lambda fold: fold.fold([content("x" * (MAX_FIELD_CHARS - 3))]),
+    "the item is taken out": lambda fold: fold.items.pop(only(fold).id),
+    "the item is replaced": replace,
+    "a baseline": lambda fold: fold.take_changes(),
+    "a checkpoint": lambda fold: fold.capture_delta(),
+    "a delta in a batch": lambda fold: fold.fold([content("c"), content("d")]),
+    "metadata": lambda fold: fold.fold([content("c", metadata={"a": 1})]),
+}
+AFTER: dict[str, dict[str, Any]] = {
+    "the next": content("more"),
+    "what no UTF-8 carries": content("\ud83d\ude00 \ud800"),
+    "without a time": {key: value for key, value in content("more").items() if key != "timestamp"},
+    "another child's of that id": content("more", subagentRunId="another"),
+    "one with a field more": content("more", role="assistant"),
+    "another": content("more", "m2"),
+    "another type": {"type": "REASONING_MESSAGE_CONTENT", "timestamp": AT, "messageId": "m1", "delta": "more"},
+    "arguments": call("ARGS", "m1", delta="more"),
+}
+
+
+@pytest.mark.parametrize("child", [None, "child"])
+@pytest.mark.parametrize("after", AFTER.values(), ids=AFTER)
+@pytest.mark.parametrize("between", BETWEEN.values(), ids=BETWEEN)
+def test_a_delta_is_folded_as_by_a_display_that_saw_none_before(
+    between: Callable[[DisplayFold], Any], after: dict[str, Any], child: str | None
+) -> None:
+    own = {} if child is None else {"subagentRunId": child}
+    fold = folded(text("START", role="assistant", **own), content("a", **own), content("b", **own))
+    between(fold)
+    other = through_json(fold)
+    event = {**own, **after}
+    assert fold.fold([event]) == other.fold([event])
+    assert untimed(fold) == untimed(other)
+    assert fold.export_continuation() == other.export_continuation()
+
+
+def test_an_item_that_was_looked_up_is_another_after_the_next_delta() -> None:
+    fold = folded(content("a"), content("b"))
+    before = only(fold)
+    fold.changed.clear()
+    fold.fold([content("c")])
+    assert before.content["text"] == "ab"
+    assert only(fold).content["text"] == "abc"
+    assert fold.changed == {before.id}
+
+
+def test_what_a_fold_returns_is_as_if_it_had_been_validated() -> None:
+    fold = folded(content("a"))
+    (seen,) = fold.fold([content("b")])
+    assert seen.item is not None
+    made: list[BaseModel] = [seen, seen.item, only(fold)]
+    kinds: list[type[BaseModel]] = [Observed, ItemRef, Item]
+    for value, kind in zip(made, kinds, strict=True):
+        assert type(value) is kind
+        validated = kind.model_validate(value.model_dump())
+        assert value == validated
+        assert repr(value) == repr(validated)
+        assert value.model_dump_json() == validated.model_dump_json()
+        assert value.model_copy() == value.model_copy(deep=True) == pickle.loads(pickle.dumps(value)) == value
+        assert value.model_fields_set == set(kind.model_fields)
+        assert value.model_extra is None
+        with pytest.raises(ValueError, match=r"frozen|no field"):
+            value.unheard_of = 1  # type: ignore[attr-defined]
+    seen.sequence = 7
+    assert seen.model_dump()["sequence"] == 7
+    with pytest.raises(ValidationError, match="frozen"):
+        seen.item.id = "other"
+
+
+def test_a_delta_that_is_no_text_is_refused_after_one_that_was() -> None:
+    fold = folded(content("a"), content("b"))
+    before = state(fold)
+    with pytest.raises(DisplayError, match="delta"):
+        fold.fold([{**content("c"), "delta": 7}])
+    assert state(fold) == before
