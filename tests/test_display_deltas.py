@@ -16,9 +16,15 @@ from tests.test_display_fold import AT, call, content, custom, extension, folded
 RESPONSE = extension("lifecycle", {"type": "model_request_started"})
 
 
-def replace(fold: DisplayFold) -> None:
+def replace(fold: DisplayFold, **content: Any) -> None:
     item = only(fold)
-    fold.items[item.id] = item.model_copy(update={"content": {**item.content, "text": "other"}})
+    fold.items[item.id] = item.model_copy(update={"content": {**item.content, **content}})
+
+
+def cut(fold: DisplayFold) -> None:
+    replace(fold, truncated=True)
+    child = only(fold).content.get("subagentRunId")
+    fold.fold([content("c") if child is None else content("c", subagentRunId=child)])
 
 
 def untimed(fold: DisplayFold) -> list[dict[str, Any]]:
@@ -33,8 +39,10 @@ BETWEEN: dict[str, Callable[[DisplayFold], Any]] = {
     "a response": lambda fold: fold.fold([RESPONSE]),
     "a response in a batch": lambda fold: fold.fold([RESPONSE, custom("a.name", {})]),
     "all that fits": lambda fold: fold.fold([content("x" * (MAX_FIELD_CHARS - 3))]),
+    "more than fits": lambda fold: [fold.fold([content(x)]) for x in ("x" * (MAX_FIELD_CHARS - 1), "y", "z")],
     "the item is taken out": lambda fold: fold.items.pop(only(fold).id),
-    "the item is replaced": replace,
+    "the item is replaced": lambda fold: replace(fold, text="other"),
+    "the item lacks something, and goes on": cut,
     "a baseline": lambda fold: fold.take_changes(),
     "a checkpoint": lambda fold: fold.capture_delta(),
     "a delta in a batch": lambda fold: fold.fold([content("c"), content("d")]),
@@ -42,6 +50,7 @@ BETWEEN: dict[str, Callable[[DisplayFold], Any]] = {
 }
 AFTER: dict[str, dict[str, Any]] = {
     "the next": content("more"),
+    "more than ever fits": content("x" * MAX_FIELD_CHARS),
     "what no UTF-8 carries": content("\ud83d\ude00 \ud800"),
     "without a time": {key: value for key, value in content("more").items() if key != "timestamp"},
     "another child's of that id": content("more", subagentRunId="another"),

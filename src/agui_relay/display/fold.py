@@ -174,9 +174,13 @@ class DisplayFold(Folding):
                     if not text.isascii():
                         text = clean(text)
                     grown = held.length + len(text)
-                    if grown <= self._limit:
-                        held.pieces.append(text)
-                        held.length = grown
+                    fits = grown <= self._limit
+                    if fits or "truncated" in record.content:
+                        if fits:
+                            held.pieces.append(text)
+                            held.length = grown
+                        else:
+                            held.append(text, self._limit)
                         self.sequence = record.last = sequence = self.sequence + 1
                         if record.made is not None:
                             record.made = None
