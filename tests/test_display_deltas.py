@@ -24,7 +24,8 @@ def replace(fold: DisplayFold, **content: Any) -> None:
 def cut(fold: DisplayFold) -> None:
     replace(fold, truncated=True)
     child = only(fold).content.get("subagentRunId")
-    fold.fold([content("c") if child is None else content("c", subagentRunId=child)])
+    for delta in "cde":
+        fold.fold([content(delta) if child is None else content(delta, subagentRunId=child)])
 
 
 def untimed(fold: DisplayFold) -> list[dict[str, Any]]:
