@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 from agui_relay.broker.folded import FoldedViews
+from agui_relay.broker.packed import pack, unpack
 from agui_relay.broker.scripts import Scripts
 from agui_relay.broker.subscription import Delivery, DisplayCheckpoint, GapNotice, Subscription
 from agui_relay.display import DisplayFold
@@ -39,9 +40,11 @@ def _event(kind: str, timestamp: int, **fields: Any) -> bytes:
 async def store(scripts: Scripts, writer: FrameWriter, position: int, *, keep: bool = False) -> None:
     """Store the display checkpoint of a position, as a worker does, and drop the frames it covers unless `keep`."""
     stored = await scripts.uncovered(writer.keys, epoch=writer.epoch, log_bytes=0, tail_bytes=0)
-    views = FoldedViews(writer.keys.run_id, stored.covered, stored.stored)
+    before = {view: unpack(snapshot) for view, snapshot in stored.stored.items()}
+    views = FoldedViews(writer.keys.run_id, stored.covered, before)
     first = stored.covered + 1
     views.add(await scripts.read_frames(writer.keys, first=first, last=position, most=1 << 20))
+    snapshots = views.export()
     word = await scripts.checkpoint(
         writer.keys,
         epoch=writer.epoch,
@@ -49,7 +52,8 @@ async def store(scripts: Scripts, writer: FrameWriter, position: int, *, keep: b
         position=position,
         folded=views.folded,
         log_bytes=1 << 40 if keep else 0,
-        snapshots=views.export(),
+        shown=sum(map(len, snapshots.values())),
+        snapshots={view: pack(snapshot) for view, snapshot in snapshots.items()},
     )
     assert word == "ok"
 

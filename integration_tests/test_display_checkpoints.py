@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
+from itertools import batched
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from agui_relay.broker.checkpoints import Checkpoints
 from agui_relay.broker.drain import project_batch
 from agui_relay.broker.folded import CheckpointError, FoldedViews, NewerCheckpointError
 from agui_relay.broker.keys import RunKeys
+from agui_relay.broker.packed import pack, unpack
 from agui_relay.broker.scripts import Fetched, Frame, Scripts
 from agui_relay.broker.settings import RelaySettings
 from agui_relay.broker.subscription import DisplayCheckpoint, GapNotice
@@ -102,10 +104,10 @@ class Moment:
         assert self.display.keys() == {b"position", b"full", b"chat"}
         assert int(self.display[b"position"]) == self.covered
         assert frames[self.covered - 1][1][0] & LAST, "the end of an event"
-        assert int(self.state["shown"]) == sum(len(self.display[view.encode()]) for view in VIEWS)
+        assert int(self.state["shown"]) == sum(len(unpack(self.display[view.encode()])) for view in VIEWS)
         rest = [frame for position, frame in self.log if position > self.covered]
         for view in VIEWS:
-            stored = DisplaySnapshot.read(self.display[view.encode()])
+            stored = DisplaySnapshot.read(unpack(self.display[view.encode()]))
             assert stored == folded(self.run_id, frames[: self.covered], view)
             fold = DisplayFold.restore(stored)
             fold.fold_frames([frame for frame, meta in rest if not is_hidden(view, meta)])
@@ -332,12 +334,21 @@ async def test_a_run_whose_checkpoint_is_gone_is_bounded(relay: Relay, caplog: p
             await publisher.flush()
             await eventually(partial(is_projected, relay, 2000))
             await eventually(lambda: relay.client.delete(KEYS.display))
-            for item in run[2000:]:
-                await publisher.publish(item)
+            for part in batched(run[2000:], 200, strict=False):
+                for item in part:
+                    await publisher.publish(item)
+                await publisher.flush()
+                # One that was in the making when the first was removed is stored whole.
+                await relay.client.delete(KEYS.display)
         await eventually(partial(ended, relay))
+        await eventually(partial(is_given_up, relay))
         check_given_up(await Moment.of(relay), frames_of(run))
     [error] = errors(caplog)
     assert "is not stored" in error
+
+
+async def is_given_up(relay: Relay) -> bool:
+    return bool(await relay.client.hget(KEYS.state, "covered") == b"none")
 
 
 async def is_projected(relay: Relay, cursor: int) -> bool:
@@ -350,6 +361,7 @@ async def test_a_display_that_is_too_large_is_given_up(redis_url: str, caplog: p
     async with Relay(redis_url, settings=settings) as relay, running(create_worker(relay)):
         await publish(relay, run)
         await eventually(partial(ended, relay))
+        await eventually(partial(is_given_up, relay))
         check_given_up(await Moment.of(relay), frames_of(run))
     [error] = errors(caplog)
     assert "at most 60000 are kept" in error
@@ -473,7 +485,8 @@ async def test_a_checkpoint_of_a_newer_release_is_left_alone(relay: Relay, caplo
     writer = await FrameWriter(relay.scripts, KEYS).open()
     await write(writer, range(4))
     assert await make(Checkpoints(relay.scripts, SMALL), writer) == 1
-    newer = (await relay.client.hget(KEYS.display, "full")).replace(b'"version":1', b'"version":2')
+    snapshot = unpack(await relay.client.hget(KEYS.display, "full"))
+    newer = pack(snapshot.replace(b'"version":1', b'"version":2'))
     await relay.client.hset(KEYS.display, "full", newer)
     await write(writer, range(4, 9))
     older = Checkpoints(relay.scripts, SMALL)
@@ -516,7 +529,7 @@ async def test_hidden_events_are_not_in_the_chat(relay: Relay) -> None:
     assert await make(Checkpoints(relay.scripts, SMALL), writer) == 1
     moment = await Moment.of(relay)
     moment.check(frames)
-    shown = [len(DisplaySnapshot.read(moment.display[view.encode()]).items) for view in VIEWS]
+    shown = [len(DisplaySnapshot.read(unpack(moment.display[view.encode()])).items) for view in VIEWS]
     assert shown == [400, 200]
 
 

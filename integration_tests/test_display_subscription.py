@@ -12,6 +12,7 @@ import pytest
 from agui_relay.broker.announcement import Cursor
 from agui_relay.broker.errors import RunNotFound
 from agui_relay.broker.keys import RunKeys
+from agui_relay.broker.packed import pack
 from agui_relay.broker.settings import RelaySettings
 from agui_relay.broker.subscription import Delivery, DisplayCheckpoint, GapNotice
 from agui_relay.cli import main
@@ -239,13 +240,26 @@ async def test_a_checkpoint_that_cannot_be_read_is_told_to_who_reads_it(relay: R
     await writer.open()
     await writer.commit(*message(1), outcome="finished")
     await store(relay.scripts, writer, 3)
-    await relay.client.hset(KEYS.display, "full", b'{"items":[],"continuation":{"version":99}}')
+    await relay.client.hset(KEYS.display, "full", pack(b'{"items":[],"continuation":{"version":99}}'))
     async with relay.subscribe("run-1", start="display") as subscription:
         first, *rest = [item async for item in subscription]
     assert isinstance(first, DisplayCheckpoint)
     with pytest.raises(ContinuationError, match="version 99"):
         _ = first.snapshot
     assert [item.data for item in rest if isinstance(item, Delivery)] == writer.events[3:]
+
+
+async def test_a_damaged_checkpoint_is_as_good_as_none(
+    relay: Relay, writer: FrameWriter, caplog: pytest.LogCaptureFixture
+) -> None:
+    await writer.open()
+    await writer.commit(*message(1), outcome="finished")
+    await store(relay.scripts, writer, 3, keep=True)
+    await relay.client.hset(KEYS.display, "full", b"damaged")
+    async with relay.subscribe("run-1", start="display") as subscription:
+        screen = await Screen().follow(subscription)
+    assert (screen.checkpoints, screen.events) == ([0], writer.events)
+    assert "display checkpoint cannot be read" in caplog.text
 
 
 # -- resuming, gaps ----------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from agui_relay.broker.folded import (
     rows_at_once,
 )
 from agui_relay.broker.keys import RunKeys
+from agui_relay.broker.packed import pack, unpack
 from agui_relay.broker.scripts import Scripts, Uncovered
 from agui_relay.broker.settings import RelaySettings
 
@@ -107,13 +108,15 @@ class Checkpoints:
         if due.word != "due":
             return False
         try:
-            views = await in_thread(FoldedViews, keys.run_id, due.covered, due.stored)
+            stored = {view: await in_thread(unpack, packed) for view, packed in due.stored.items()}
+            views = await in_thread(FoldedViews, keys.run_id, due.covered, stored)
             while views.position < due.head:
                 await in_thread(views.add, await self._read_on(keys, views, due))
             snapshots = await in_thread(views.export)
             size = sum(map(len, snapshots.values()))
             if size > settings.display_bytes:
                 raise CheckpointError(f"it has {size} bytes, at most {settings.display_bytes} are kept")
+            to_store = {view: await in_thread(pack, snapshot) for view, snapshot in snapshots.items()}
         except NewerCheckpointError as error:
             if due.log <= 2 * settings.frame_log_bytes:
                 self._set_aside(keys, str(error))
@@ -130,7 +133,8 @@ class Checkpoints:
             position=views.position,
             folded=views.folded,
             log_bytes=settings.frame_log_bytes,
-            snapshots=snapshots,
+            shown=size,
+            snapshots=to_store,
         )
         self.made += word == "ok"
         return word == "ok"

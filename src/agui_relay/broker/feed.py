@@ -297,10 +297,7 @@ class Feed:
 
     async def _read_display(self, latest: bool) -> tuple[Report, int | None, bytes]:
         del self._asked[int(latest),]
-        if latest:
-            display = await self._latest.read()
-        else:
-            display = await self._scripts.read_display(self._keys, view=self._view)
+        display = await self._latest.read(latest=latest)
         return _report(display.epoch, display.head, display.status), display.position, display.snapshot
 
     # -- the end --------------------------------------------------------------------------------------------------

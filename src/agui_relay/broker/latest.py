@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from agui_relay.broker.announcement import View, entry_fields
 from agui_relay.broker.keys import RunKeys
+from agui_relay.broker.packed import unpack
 from agui_relay.broker.scripts import Display, Scripts
 
 if TYPE_CHECKING:
@@ -35,15 +36,15 @@ class LatestDisplay:
         self._epoch = ""
         self._folded: FoldedViews | None = None
 
-    async def read(self) -> Display:
+    async def read(self, *, latest: bool = True) -> Display:
         """Return the display and the state that it belongs to, of one moment that is not before this call.
 
-        What is stored when little is behind it, or when that cannot be folded.
+        What is stored, unpacked, unless the `latest` is wanted; also when little is behind that, or cannot be folded.
         """
         async with self._turn:
             stored = await self._scripts.read_display(self._keys, view=self._view)
-            if stored.tail <= _FOLDED_BYTES:
-                return stored
+            if not latest or stored.tail <= _FOLDED_BYTES:
+                return await self._unpacked(stored)
             # A thread that is not waited for any more still works on it: nobody may go on from there.
             folded, self._folded = self._folded, None
             try:
@@ -51,9 +52,19 @@ class LatestDisplay:
             except ValueError as error:
                 # Trimmed or removed meanwhile, most likely; what is stored was true.
                 _log.debug("run %r: the display is not folded up to the head: %s", self._keys.run_id, error)
-                return stored
+                return await self._unpacked(stored)
             self._epoch, self._folded = stored.epoch, folded
             return stored._replace(position=folded.position, snapshot=folded.export()[self._view])
+
+    async def _unpacked(self, stored: Display) -> Display:
+        if stored.position is None:
+            return stored
+        try:
+            snapshot = await asyncio.to_thread(unpack, stored.snapshot)
+        except ValueError as error:
+            _log.error("run %r: its display checkpoint cannot be read: %s", self._keys.run_id, error)
+            return stored._replace(position=None, snapshot=b"")
+        return stored._replace(snapshot=snapshot)
 
     async def _fold(self, folded: FoldedViews | None, stored: Display) -> FoldedViews:
         """Go on, from where somebody else came to or from what is stored, up to the head."""
@@ -62,7 +73,7 @@ class LatestDisplay:
 
         position, head, view = stored.position or 0, stored.head, self._view
         if folded is None or not position <= folded.position <= head:
-            snapshots = {view: stored.snapshot} if position else None
+            snapshots = {view: await in_thread(unpack, stored.snapshot)} if position else None
             folded = await in_thread(FoldedViews, self._keys.run_id, position, snapshots, views=(view,))
         most = rows_at_once(head - position, stored.tail)
         while folded.position < head:

@@ -382,12 +382,14 @@ class Scripts:
         log_bytes: int,
         position: int | None = None,
         folded: int = 0,
+        shown: int = 0,
         snapshots: Mapping[View, bytes] | None = None,
     ) -> str:
         """Store the display checkpoint of a position and trim the log behind it; return ok, stale or gone.
 
-        `covered` is the position of the one that it goes on from, `folded` the bytes of the frames between. Without a
-        position the run's display is given up: from then on its log is trimmed as it stands.
+        `covered` is the position of the one that it goes on from, `folded` the bytes of the frames between, `shown`
+        those of the snapshots before they were packed. Without a position the run's display is given up: from then on
+        its log is trimmed as it stands.
         """
         new = snapshots or {}
         reply = await self._call(
@@ -398,6 +400,7 @@ class Scripts:
             "none" if position is None else position,
             folded,
             log_bytes,
+            shown,
             new.get("full", b""),
             new.get("chat", b""),
         )

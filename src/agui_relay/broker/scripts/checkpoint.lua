@@ -4,7 +4,8 @@
 
   ARGV   4 epoch  5 position that was covered when the work began, 0 for none
          6 position of the checkpoint, the last frame of an event; 'none' to give up  7 bytes of the frames between
-         8 bytes of the frame log that are kept  9 snapshot of the view `full`  10 of `chat`
+         8 bytes of the frame log that are kept  9 bytes of the snapshots, unpacked
+         10 snapshot of the view `full`, packed  11 of `chat`
 
   Returns
     {'ok'}
@@ -25,8 +26,8 @@ end
 
 local covered, tail, shown = 'none', 0, 0
 if to then
-  covered, tail, shown = whole(to), math.max(0, tonumber(state[5] or log) - folded), #ARGV[9] + #ARGV[10]
-  redis.call('HSET', DISPLAY, 'position', covered, 'full', ARGV[9], 'chat', ARGV[10])
+  covered, tail, shown = whole(to), math.max(0, tonumber(state[5] or log) - folded), tonumber(ARGV[9])
+  redis.call('HSET', DISPLAY, 'position', covered, 'full', ARGV[10], 'chat', ARGV[11])
 else
   redis.call('DEL', DISPLAY)
 end

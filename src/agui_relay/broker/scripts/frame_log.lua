@@ -1,7 +1,7 @@
 -- How the frame log is kept within its bound, and when the display checkpoint must go forward for that.
 --
 -- In the state: `covered`, the position of the checkpoint, missing before the first, 'none' when the run's frames could
--- not be folded; `tail`, bytes of the frames behind it; `shown`, bytes of its snapshots; `log`, bytes of the frames kept.
+-- not be folded; `tail`, bytes of the frames behind it; `shown`, bytes of its snapshots, unpacked; `log`, bytes of the frames kept.
 
 -- Whole events: the log begins with the first frame of one (its flags are odd).
 local function may_begin(row)
