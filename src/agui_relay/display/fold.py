@@ -14,8 +14,8 @@ from agui_relay.display.folding import Folding, Held
 from agui_relay.display.frames import EVENT_TYPES, Custom, Growth, Own, read_frame
 from agui_relay.display.items import Item, ItemKind, ItemRef, Observed, StreamPosition
 from agui_relay.display.memory import MemorySource
-from agui_relay.display.reading import GROWTHS, LAST_TIME, PART_DELTA, TURNS, Message, Step
-from agui_relay.display.records import Mark, Record, observed, reference, stream_id
+from agui_relay.display.reading import GROWTHS, LAST_TIME, MESSAGE_ENDS, PART_DELTA, TURNS, Message, Step
+from agui_relay.display.records import OBSERVED_FIELDS, Mark, Record, observed, open_observed, reference, stream_id
 from agui_relay.display.saving import read_snapshot, write_snapshot
 from agui_relay.display.source import Processor, Source, failed_call
 from agui_relay.display.values import Json, Streamed, Text, Value, clean, frozen, size, thawed
@@ -160,7 +160,7 @@ class DisplayFold(Folding):
             going = self._going
             if going is not None:
                 # Most events go on where the one before did: there is nothing to look up, or to note.
-                event_type, id_field, own_id, child, length, record, held, item = going
+                event_type, id_field, own_id, child, length, record, held, key, item = going
                 text = payload.get("delta")
                 if (
                     payload.get("type") == event_type
@@ -174,18 +174,24 @@ class DisplayFold(Folding):
                     if not text.isascii():
                         text = clean(text)
                     grown = held.length + len(text)
-                    fits = grown <= self._limit
-                    if fits or "truncated" in record.content:
-                        if fits:
-                            held.pieces.append(text)
-                            held.length = grown
-                        else:
-                            held.append(text, self._limit)
+                    if grown <= self._limit:
+                        held.pieces.append(text)
+                        held.length = grown
+                        takes = True
+                    elif takes := "truncated" in record.content:
+                        held.append(text, self._limit)
+                    if takes:
                         self.sequence = record.last = sequence = self.sequence + 1
                         if record.made is not None:
                             record.made = None
-                        self.changed.add(item.id)
-                        return [observed(sequence, payload, item)]
+                        self.changed.add(key)
+                        # As `observed` does it, without the call.
+                        made = open_observed()
+                        made.__dict__ = {"sequence": sequence, "event": payload, "item": item}
+                        made.__pydantic_fields_set__ = OBSERVED_FIELDS
+                        made.__pydantic_extra__ = made.__pydantic_private__ = None
+                        made.__class__ = Observed
+                        return [made]
                 self._going = None
             alone = self._fold_alone(payload)
             return [self._fold_step(payload, self._read(payload)) if alone is None else alone]
@@ -243,7 +249,7 @@ class DisplayFold(Folding):
             return None
         item = record.ref or reference(record)
         if record.growing is not None:
-            self._going = (event_type, id_field, own_id, child, length, record, record.growing, item)
+            self._going = (event_type, id_field, own_id, child, length, record, record.growing, record.id, item)
         return observed(sequence, payload, item)
 
     def _fold_turn(
@@ -262,6 +268,13 @@ class DisplayFold(Folding):
         elif len(payload) != 3:
             return None
         self.sequence = sequence = self.sequence + 1
+        if said is not None:
+            if own_id not in self._named[kind]:
+                record = self._open(kind, own_id, at, said)
+                if record.content is said and not self.response_groups:
+                    return observed(sequence, payload, reference(record))
+        elif event_type in MESSAGE_ENDS and (ended := self._end(kind, own_id, at)) is not None:
+            return observed(sequence, payload, ended)
         record = self._turn(event_type, kind, own_id, None, at, id_field, own_id, said, None)
         item = reference(record)
         if event_type == "TEXT_MESSAGE_END" and "memory_sources" in record.content:

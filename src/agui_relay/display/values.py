@@ -31,14 +31,16 @@ OMITTED = Json(b'{"omitted":true}')
 """Stands for a value that is too large to show."""
 
 
-class Text:
+class Text(Struct, eq=False, gc=False):
     """Text that grows by appending; joined only when it is asked for."""
 
-    __slots__ = ("length", "pieces")
+    pieces: list[str] = []
+    length: int = 0
 
-    def __init__(self, text: str = "") -> None:
-        self.pieces = [text]
-        self.length = len(text)
+    @classmethod
+    def of(cls, text: str) -> "Text":
+        """Return a text that begins with this."""
+        return cls([text], len(text))
 
     def append(self, more: str, limit: int) -> bool:
         """Take more text, up to a length of ``limit`` characters in all. Tell whether something was cut off."""
@@ -55,7 +57,7 @@ class Text:
     def value(self) -> str:
         """Return the text."""
         pieces = self.pieces
-        if len(pieces) > 1:
+        if len(pieces) != 1:
             pieces[:] = ("".join(pieces),)
         return pieces[0]
 
@@ -87,7 +89,7 @@ class Streamed:
             arguments = _decode(data)["event"]["delta"]["args_delta"]
         except (KeyError, TypeError):
             return None
-        return cls(data, Text(arguments)) if isinstance(arguments, str) else None
+        return cls(data, Text.of(arguments)) if isinstance(arguments, str) else None
 
     def value(self) -> Any:
         """Return the value."""
