@@ -97,8 +97,7 @@ class Screen:
                 self._position = item.position
                 self.events.append(item.data)
                 # Frames count, as they do in a checkpoint; our reader is given whole events.
-                self.fold.sequence = item.position - 1
-                self.fold.fold([dict(item.event)])
+                self.fold.fold([dict(item.event)], position=item.position)
                 self.bytes += len(item.data)
 
     def leave(self) -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypedDict, Unpack
 
 import pytest
+from ag_ui.core import RunStartedEvent
 
 from agui_relay.display import DisplayError, DisplayFold, DisplaySnapshot, Item, StreamPosition, item_id
 from agui_relay.display.folding import SCOPES_KEPT
@@ -600,6 +601,27 @@ def test_growing_text_is_not_joined_before_somebody_asks() -> None:
     assert fold.fold([content("y")])[0].item is fold.fold([content("z")])[0].item
     assert only(fold).content["text"] == "x" * 1000 + "yz"
     assert len(pieces) == 1
+
+
+def test_an_event_can_be_given_its_place() -> None:
+    fold = folded(content("a"))
+    (seen,) = fold.fold([content("b")], position=7)
+    assert (seen.sequence, fold.sequence) == (7, 7)
+    first, last = fold.fold([content("c"), content("d")], position=20)
+    assert (first.sequence, last.sequence) == (19, 20)
+    assert only(fold).content["text"] == "abcd"
+    for events, position in (([content("e")], 20), ([content("e"), content("f")], 21)):
+        with pytest.raises(ValueError, match=f"at least {20 + len(events)}, got {position}"):
+            fold.fold(events, position=position)
+    with pytest.raises(DisplayError):
+        fold.fold([{"no": "type"}], position=30)
+    assert fold.sequence == 20
+    assert fold.fold([content("g")])[0].sequence == 21
+
+
+def test_a_model_is_no_event_and_the_error_says_what_is() -> None:
+    with pytest.raises(DisplayError, match=r"a model: fold its `model_dump\(mode='json', by_alias=True\)`"):
+        DisplayFold("run").fold([RunStartedEvent(thread_id="t", run_id="r")])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("about", [{}, {"subagentRunId": "child"}, {"subagentRunId": ""}, {"subagentRunId": None}])

@@ -78,7 +78,7 @@ class DisplayCheckpoint:
     def fold(self) -> DisplayFold:
         """Return a fold that goes on from here with the deliveries that follow.
 
-        What is stored counts frames: set `fold.sequence = delivery.position - 1` before each event, and in the view
+        What is stored counts frames: give `fold.fold([delivery.event], position=delivery.position)`, and in the view
         `full` the items are those of every other reader. In `chat` stream ids, and the ids made of them, may differ.
         """
         from agui_relay.display import DisplayFold

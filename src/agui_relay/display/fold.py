@@ -12,7 +12,7 @@ from agui_relay.display.changes import AppendChange, Change, SetChange
 from agui_relay.display.continuation import DisplayContinuation, DisplaySnapshot, StreamedArguments
 from agui_relay.display.folding import Folding, Held
 from agui_relay.display.frames import EVENT_TYPES, Custom, Growth, Own, read_frame
-from agui_relay.display.items import Item, ItemKind, ItemRef, Observed, StreamPosition
+from agui_relay.display.items import DisplayError, Item, ItemKind, ItemRef, Observed, StreamPosition
 from agui_relay.display.memory import MemorySource
 from agui_relay.display.reading import GROWTHS, LAST_TIME, MESSAGE_ENDS, PART_DELTA, TURNS, Message, Step
 from agui_relay.display.records import OBSERVED_FIELDS, Mark, Record, observed, open_observed, reference, stream_id
@@ -140,18 +140,25 @@ class DisplayFold(Folding):
         """
         return self._source.events(source)
 
-    def fold(self, events: Sequence[dict[str, Any]], source: Any = None) -> list[Observed]:
+    def fold(
+        self, events: Sequence[dict[str, Any]], source: Any = None, *, position: int | None = None
+    ) -> list[Observed]:
         """Give each event its place and fold it, all or none.
 
         Args:
             events: AG-UI events as JSON mappings.
             source: The item they came from. When it is a tool result that failed, was denied or has to be tried again,
                 its call fails with the text that says why.
+            position: The place of the last event, if it is another than the next: a relay's display checkpoint counts
+                frames, and an event may have been several.
 
         Raises:
             DisplayError: something is no AG-UI event, or has no JSON form. Nothing has changed.
+            ValueError: the place was given to an event before. Nothing has changed.
 
         """
+        if position is not None:
+            return self._fold_at(position, events, source)
         failed = failed_call(source) if source is not None and events else None
         if failed is None and len(events) == 1:
             payload = events[0]
@@ -201,6 +208,17 @@ class DisplayFold(Folding):
         if failed is not None and step is not None and (call := self._fail(step, *failed)) is not None:
             seen[-1] = observed(self.sequence, events[-1], reference(call))
         return seen
+
+    def _fold_at(self, position: int, events: Sequence[dict[str, Any]], source: Any) -> list[Observed]:
+        before = self.sequence
+        if position - len(events) < before:
+            raise ValueError(f"expected a position of at least {before + len(events)}, got {position}")
+        self.sequence = position - len(events)
+        try:
+            return self.fold(events, source)
+        except DisplayError:
+            self.sequence = before
+            raise
 
     def _fold_step(self, payload: dict[str, Any], step: Step | None) -> Observed:
         self.sequence = sequence = self.sequence + 1
