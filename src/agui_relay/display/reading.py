@@ -201,9 +201,8 @@ class Reader:
             event_type = payload["type"]
             message = _MESSAGES.get(event_type)
         except (TypeError, KeyError, IndexError):
-            hint = (
-                ", a model: fold its `model_dump(mode='json', by_alias=True)`" if isinstance(payload, BaseModel) else ""
-            )
+            is_model = hasattr(payload, "model_dump")
+            hint = ", a model: fold its `model_dump(mode='json', by_alias=True)`" if is_model else ""
             raise DisplayError(f"expected an AG-UI event with a `type`, got {payload!r:.80}{hint}") from None
         if message is not None:
             return _message(payload, event_type, message, trusted)
