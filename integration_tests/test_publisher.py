@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from redis.asyncio import Redis
 
-from agui_relay.broker.errors import ItemTooLarge, RunBusy, RunEnded, RunLost
+from agui_relay.broker.errors import ItemTooLarge, RelayError, RunBusy, RunEnded, RunLost
 from agui_relay.broker.keys import RunKeys
 from agui_relay.broker.settings import RelaySettings
 from agui_relay.relay import Relay
@@ -178,6 +178,54 @@ async def test_the_lease_is_renewed_while_nothing_is_published(redis_url: str) -
                 return bool(await relay.client.zscore(KEYS.leases, "run-1") != first)
 
             await eventually(renewed)
+
+
+async def test_a_publisher_is_used_inside_of_its_block(relay: Relay) -> None:
+    publisher = relay.publisher("run-1", thread_id="thread-1")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="the publisher is not open"):
+            await publisher.publish(items.started(1))
+        with pytest.raises(RuntimeError, match="the publisher is not open"):
+            await publisher.flush()
+        if not publisher.stored:
+            async with publisher:
+                await publisher.publish(items.started(1))
+    assert await relay.client.xlen(RunKeys("agui", "run-1").items) == 1
+
+
+async def test_a_relay_that_two_enter_at_once_is_open_to_both(redis_url: str) -> None:
+    relay = Relay(redis_url)
+
+    async def use(number: int) -> None:
+        async with relay, relay.publisher(f"run-{number}", thread_id="thread-1") as publisher:
+            await publisher.publish(items.started(1, run_id=f"run-{number}"))
+
+    await asyncio.gather(*map(use, range(5)))
+    cancelled = asyncio.create_task(use(5))
+    await asyncio.sleep(0)
+    others = asyncio.gather(use(6), use(7))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await others
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    with pytest.raises(RuntimeError, match="not open"):
+        _ = relay.client
+    nobody = Relay(redis_url, settings=RelaySettings(partitions=7))
+    failures = await asyncio.gather(*(nobody.__aenter__() for _ in range(3)), return_exceptions=True)
+    assert [type(failure) for failure in failures] == [RelayError] * 3
+
+
+async def test_a_full_server_can_be_looked_at_and_mended(relay: Relay, redis_url: str) -> None:
+    async with relay.publisher("run-1", thread_id="thread-1") as publisher:
+        await publisher.publish(items.started(1))
+    await relay.client.config_set("maxmemory", 1)
+    try:
+        async with Relay(redis_url) as other:
+            assert [run.run_id async for run in other.runs()] == ["run-1"]
+            assert await other.delete("run-1")
+    finally:
+        await relay.client.config_set("maxmemory", 0)
 
 
 async def test_bad_items_are_refused_and_nothing_else_is_harmed(relay: Relay) -> None:

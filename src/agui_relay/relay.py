@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from types import TracebackType
@@ -65,6 +66,7 @@ class Relay:
         self._scripts: Scripts | None = None
         self._hub: Channels | None = None
         self._entered = 0
+        self._turn = asyncio.Lock()
 
     @property
     def client(self) -> Any:
@@ -86,9 +88,22 @@ class Relay:
         return self._scripts
 
     async def __aenter__(self) -> Self:
-        self._entered += 1
-        if self._entered > 1:
-            return self
+        async with self._turn:
+            if self._scripts is None:
+                await self._open()
+            self._entered += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered -= 1
+        async with self._turn:
+            # Meanwhile somebody else may have entered.
+            if self._entered == 0:
+                await self._close()
+
+    async def _open(self) -> None:
         try:
             client = self._client = await self._connect()
             await self._agree()
@@ -100,17 +115,8 @@ class Relay:
                 self._scripts = Scripts(client, pipe=pipe, bulk=bulk)
                 self._hub = Hub(Redis.from_pool(self._pool(None, 1)))
         except BaseException:
-            self._entered -= 1
             await self._close()
             raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._entered -= 1
-        if self._entered == 0:
-            await self._close()
 
     async def _close(self) -> None:
         hub, self._hub = self._hub, None
@@ -178,11 +184,14 @@ class Relay:
         """Refuse to run beside processes that spread the runs differently; warn of a server that may evict keys."""
         key, mine = config_key(self.settings.namespace), str(self.settings.partitions)
         client = self.client
-        await client.hsetnx(key, "partitions", mine)
-        theirs = (await client.hget(key, "partitions")).decode()
-        if theirs != mine:
+        theirs = await client.hget(key, "partitions")
+        if theirs is None:
+            # Not always: who only looks, or deletes, can do so on a server that is full.
+            await client.hsetnx(key, "partitions", mine)
+            theirs = await client.hget(key, "partitions")
+        if theirs.decode() != mine:
             raise RelayError(
-                f"namespace {self.settings.namespace!r} has {theirs} partitions, this process is set to {mine}"
+                f"namespace {self.settings.namespace!r} has {theirs.decode()} partitions, this process is set to {mine}"
             )
         try:
             memories = [await client.info("memory", **to) for to in await primaries(client)]

@@ -147,6 +147,7 @@ class Publisher:
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
+            self._sender = None
         if not self._ended and self._failure is None:
             try:
                 await self._scripts.abandon(
@@ -170,6 +171,7 @@ class Publisher:
             RunEnded: the run had its terminal item before, or was declared abandoned.
             RunLost: the run's keys are gone, or acknowledged items are lost and no longer at hand.
             TypeError: not an item at all.
+            RuntimeError: outside of the publisher's block.
 
         """
         self._check()
@@ -212,6 +214,8 @@ class Publisher:
         if self._failure is not None:
             self._told = True
             raise type(self._failure)(*self._failure.args) from self._failure
+        if self._sender is None:
+            raise RuntimeError("the publisher is not open: use it inside `async with relay.publisher(...)`")
 
     def _too_large(self, item: WireItem, data: bytes) -> str:
         return (
