@@ -109,7 +109,7 @@ async def test_a_worker_waits_for_the_server_it_was_started_before(server: Embed
     told = tmp_path / "told"
     with Fleet(server.url, 1, log=told) as fleet:
         [process] = fleet.processes
-        await eventually(partial(_has_told, told, "cannot reach Redis, waiting"), within=30)
+        await eventually(partial(_has_told, told, "Redis does not serve, waiting"), within=30)
         await asyncio.sleep(1)  # a while to tell more in
         assert process.poll() is None
         await server.start()
@@ -118,7 +118,7 @@ async def test_a_worker_waits_for_the_server_it_was_started_before(server: Embed
             await whole(relay, "run-1")
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, 20) == 0
-    assert told.read_text().count("Redis") == len(["cannot reach Redis, waiting", "in contact with Redis"])
+    assert told.read_text().count("Redis") == len(["Redis does not serve, waiting", "in contact with Redis"])
 
 
 async def _has_told(log: Path, words: str) -> bool:
@@ -130,7 +130,7 @@ async def test_sigterm_before_the_server_is_there(server: EmbeddedRedis, tmp_pat
     told = tmp_path / "told"
     with Fleet(server.url, 1, log=told) as fleet:
         [process] = fleet.processes
-        await eventually(partial(_has_told, told, "cannot reach Redis, waiting"), within=30)
+        await eventually(partial(_has_told, told, "Redis does not serve, waiting"), within=30)
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, 20) == 0
         assert process.stdout is not None

@@ -216,6 +216,15 @@ async def test_a_relay_that_two_enter_at_once_is_open_to_both(redis_url: str) ->
     assert [type(failure) for failure in failures] == [RelayError] * 3
 
 
+async def test_an_address_that_asks_for_text_is_given_bytes(redis_url: str) -> None:
+    async with Relay(f"{redis_url}{'&' if '?' in redis_url else '?'}decode_responses=true") as relay:
+        async with relay.publisher("run-1", thread_id="thread-1") as publisher:
+            await publisher.publish(items.started(1))
+        run = await relay.run("run-1")
+    assert run is not None
+    assert run.thread_id == "thread-1"
+
+
 async def test_a_full_server_can_be_looked_at_and_mended(relay: Relay, redis_url: str) -> None:
     async with relay.publisher("run-1", thread_id="thread-1") as publisher:
         await publisher.publish(items.started(1))

@@ -172,7 +172,10 @@ class Relay:
             "maint_notifications_config": MaintNotificationsConfig(enabled=False),
         }
         if self._given is None:
-            return BlockingConnectionPool.from_url(self.url, **options)
+            from_url = BlockingConnectionPool.from_url(self.url, **options)
+            # What an address says goes before options.
+            from_url.connection_kwargs["decode_responses"] = False
+            return from_url
         assert isinstance(self._given, Redis)
         pool = self._given.connection_pool
         return BlockingConnectionPool(

@@ -168,6 +168,7 @@ def cluster_client(source: str | RedisCluster, **options: Any) -> ClusterClient:
         if settings.pop("db", 0) or "path" in settings:
             raise RelayError("a Redis Cluster has no unix sockets and no database but 0: give the port of a node")
         is_tls = settings.pop("connection_class", None) is SSLConnection
+        settings["decode_responses"] = False
     else:
         manager = source.nodes_manager
         settings = {

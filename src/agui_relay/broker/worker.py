@@ -258,7 +258,7 @@ async def _patiently(call: Callable[[], Awaitable[object]]) -> None:
                 raise
             if not told:
                 told = True
-                _log.warning("cannot reach Redis, waiting: %s: %s", type(error).__name__, error)
+                _log.warning("Redis does not serve, waiting: %s: %s", type(error).__name__, error)
             await asyncio.sleep(next(delays))
 
 
