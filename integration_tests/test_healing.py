@@ -157,7 +157,7 @@ async def test_a_worker_is_not_ready_before_the_server_is(server: EmbeddedRedis,
         app.exit()
         await task
     assert contacts(log) == ["in"]
-    assert [record.levelname for record in log.records if "cannot reach" in record.getMessage()] == ["WARNING"]
+    assert [record.levelname for record in log.records if "does not serve" in record.getMessage()] == ["WARNING"]
 
 
 # -- it forgets -------------------------------------------------------------------------------------------------------
