@@ -128,6 +128,7 @@ def says(errors: str) -> str:
         (["runs", " ", "--redis", "redis://localhost"], "run id is blank"),
         (["tail", "run\n1", "--redis", "redis://localhost"], "run id has control characters"),
         (["tail", "run-1", "--wait", "nan", "--redis", "redis://localhost"], "--wait"),
+        (["tail", "run-1", "--view", "all", "--redis", "redis://localhost"], "--view"),
         (["publish", "run-1", "--thread", "", "--redis", "redis://localhost"], "thread id is blank"),
         (["demo", "--speed", "nan"], "--speed"),
     ],
@@ -243,6 +244,12 @@ async def test_a_run_goes_in_and_comes_out_byte_for_byte(
         status, rest, _ = await run("tail", recording.run_id, "--after", cursor, "--json")
         assert status == 0
         assert rest.splitlines() == list(recording.events[30:])
+        _, chat, _ = await run("tail", recording.run_id, "--view", "chat", "--json")
+        assert {kind_of(event) for event in recording.events} - {kind_of(event) for event in chat.splitlines()} >= {
+            "TOOL_CALL_ARGS",
+            "a13n.pydantic_ai.part_start",
+        }
+        assert {kind_of(event) for event in chat.splitlines()} >= {"TEXT_MESSAGE_CONTENT", "harbour.chart"}
 
         status, table, _ = await run("runs")
         assert status == 0
@@ -253,7 +260,7 @@ async def test_a_run_goes_in_and_comes_out_byte_for_byte(
         assert f"thread_id     {recording.thread_id}" in one.decode()
         _, line, _ = await run("runs", recording.run_id, "--json")
         assert json.loads(line)["status"] == "finished"
-        assert await run("rejected", recording.run_id) == (0, b"", "")
+        assert await run("rejected", recording.run_id) == (0, b"", "no rejected items\n")
 
         status, _, errors = await run("publish", recording.run_id, items_file)
         assert status == 1
@@ -451,7 +458,7 @@ async def test_a_worker_uses_its_processor_and_ends_with_sigterm(
         assert status == 0
         ordinal, error = text.decode().split(maxsplit=1)
         assert ordinal == "1"
-        assert "not today" in error
+        assert error == "processor: ValueError: not today\n"
         _, line, _ = await run("rejected", recording.run_id, "--json")
         assert json.loads(line)["item"].encode() == recording.items[0]
 
@@ -555,7 +562,7 @@ async def test_tail_says_that_no_display_is_stored(
         await run("publish", recording.run_id, items_file)
         _, text, _ = await run("tail", recording.run_id, "--start", "display")
     first, second, *_ = text.decode().splitlines()
-    assert first.split(maxsplit=1)[1] == "DISPLAY nothing is stored yet"
+    assert first.split(maxsplit=1)[1] == "DISPLAY empty, none is stored yet: all events follow"
     assert second.split()[1] == "RUN_STARTED"
 
 
@@ -571,6 +578,11 @@ def test_a_summary_never_moves_the_cursor() -> None:
     event = json.dumps({"type": "TEXT_MESSAGE_CONTENT", "delta": "a\x1b[2J\r\nb\u202ec"}).encode()
     assert summary(event) == "TEXT_MESSAGE_CONTENT a\\x1b[2J\\r\\nb\\u202ec"
     assert len(one_line("x" * 1_000)) == 100
+
+
+def kind_of(event: bytes) -> str:
+    fields = json.loads(event)
+    return str(fields.get("name", fields["type"]))
 
 
 def status_of(url: str, run_id: str) -> str | None:

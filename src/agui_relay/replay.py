@@ -192,7 +192,11 @@ class AguiReplayBuffer:
 def compact_agui_events(
     events: Iterable[Mapping[str, Any]], *, config: AguiReplayConfig | None = None
 ) -> list[JsonObject]:
-    """Return the compact form of a run's events."""
+    """Return the compact form of a run's events.
+
+    It joins the CHUNK events of the streams of `source.ya_agent`. The events of a relay have none, so of these it only
+    drops the START and END events; a `DisplayFold` is what makes them few.
+    """
     replay = AguiReplayBuffer(config or AguiReplayConfig())
     for event in events:
         replay.append(event)

@@ -24,6 +24,10 @@ _NAME_CHARACTERS = 256
 """Of a CUSTOM's name, those that stand beside each of its frames: its source may be of any length."""
 
 
+class _ProcessorError(Exception):
+    """Says what a processor raised, so that it is told from what the projection does."""
+
+
 class Batch:
     """The outcome of projecting items `cursor + 1 ...` of a run on top of `projector`."""
 
@@ -88,9 +92,10 @@ def project_batch(
 
     `restore` gives a fresh projector at the fetched cursor; `projector` is one that stands there already. An item that
     is undecodable or refused leaves the projector as it was. Should anything else be raised, nobody knows that, so the
-    batch starts over without the item. With `poison` the first item is set aside with that
-    as its error, unseen.
+    batch starts over without the item, and its error begins with what raised it. With `poison` the first item is set
+    aside with that as its error, unseen.
     """
+    given = None if process is None else _telling(process)
     refused: dict[int, str] = {}
     if poison is not None:
         refused[0] = poison
@@ -98,12 +103,12 @@ def project_batch(
         current = projector if projector is not None else restore()
         batch = Batch()
         again = False
+        taken = 0
         for index, data in enumerate(fetched.items):
             if batch.size >= most_bytes:
                 break
-            batch.consumed += len(data)
-            batch.items += 1
-            error = refused.get(index)
+            taken = index + 1
+            error = refused.get(index) if refused else None
             if error is None:
                 try:
                     if process is None and (event := current.project_short(data)) is not None:
@@ -112,18 +117,33 @@ def project_batch(
                         batch.frames.append((frame, _SHORT[kind]))
                         continue
                     item = decode_item(data)
-                    batch.add(item, current.project(item, process))
+                    batch.add(item, current.project(item, given))
                     continue
                 except (ItemError, AguiObservationError) as refusal:
                     error = f"{type(refusal).__name__}: {refusal}"
                 except Exception as failure:
-                    refused[index] = f"{type(failure).__name__}: {failure}"
+                    told = isinstance(failure, _ProcessorError)
+                    refused[index] = str(failure) if told else f"projection: {type(failure).__name__}: {failure}"
                     again = True
                     break
             batch.rejected.append(Rejected(fetched.cursor + index + 1, error, data))
         if not again:
+            batch.items = taken
+            batch.consumed = sum(map(len, fetched.items[:taken]))
             return batch, current
         projector = None
+
+
+def _telling(process: ItemProcessor) -> ItemProcessor:
+    """Return a processor that does the same, and says of what it raises that it did."""
+
+    def telling(item: HarnessItem, event: Any) -> Any:
+        try:
+            return process(item, event)
+        except Exception as failure:
+            raise _ProcessorError(f"processor: {type(failure).__name__}: {failure}") from failure
+
+    return telling
 
 
 _WHOLE = {kind: f"{FIRST | LAST}{kind.type_name}".encode() for kind in get_args(Event.__value__)}

@@ -72,8 +72,12 @@ async def _rejected(redis: str, run_id: str, as_json: bool) -> None:
     async with relay_at(redis) as relay:
         if await relay.run(run_id) is None:
             raise RunNotFound(f"there is no run {run_id!r}")
+        found = False
         async for item in relay.rejected(run_id):
+            found = True
             _write(_as_json(item) if as_json else f"{item.ordinal}  {one_line(item.error, 200)}")
+    if not found:
+        sys.stderr.write("no rejected items\n")
 
 
 async def _delete(redis: str, run_id: str) -> None:

@@ -41,6 +41,10 @@ def tail(
         Literal["log", "display"],
         typer.Option(help="Without a cursor, begin with the first event, or with what the run has come to."),
     ] = "log",
+    view: Annotated[
+        Literal["full", "chat"],
+        typer.Option(help="Everything, or the conversation only: what end users are shown."),
+    ] = "full",
     as_json: AsJson = False,
     wait: Annotated[
         float,
@@ -54,7 +58,7 @@ def tail(
     snapshot in one line, an object with `items` and without `type`. Notices and the outcome go to standard error. The
     status is 1 when the run was lost.
     """
-    outcome = asyncio.run(_tail(redis, run_id, after, start, as_json, wait))
+    outcome = asyncio.run(_tail(redis, run_id, after, start, view, as_json, wait))
     if outcome == "lost":
         raise typer.Exit(1)
 
@@ -80,13 +84,15 @@ def _frames(notice: GapNotice) -> str:
 
 def _display(checkpoint: DisplayCheckpoint) -> str:
     if not checkpoint.position:
-        return f"{checkpoint.cursor}  DISPLAY nothing is stored yet\n"
+        return f"{checkpoint.cursor}  DISPLAY empty, none is stored yet: all events follow\n"
     items = checkpoint.snapshot.items
     head = f"{checkpoint.cursor}  DISPLAY {len(items):,} items, of frames 1 to {checkpoint.position}"
     return "".join(f"{line}\n" for line in (head, *(f"  {item_summary(item)}" for item in items)))
 
 
-async def _tail(redis: str, run_id: str, after: str | None, start: str, as_json: bool, wait: float) -> str | None:
+async def _tail(
+    redis: str, run_id: str, after: str | None, start: str, view: str, as_json: bool, wait: float
+) -> str | None:
     from agui_relay import DisplayCheckpoint, GapNotice
 
     write = sys.stdout.buffer.write
@@ -103,7 +109,7 @@ async def _tail(redis: str, run_id: str, after: str | None, start: str, as_json:
 
     async with (
         relay_at(redis) as relay,
-        relay.subscribe(run_id, after=after, start=start, wait_for_run=wait) as subscription,
+        relay.subscribe(run_id, after=after, view=view, start=start, wait_for_run=wait) as subscription,
     ):
         async for delivery in subscription:
             before, cursor = cursor, delivery.cursor
