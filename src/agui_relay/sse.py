@@ -50,7 +50,11 @@ def encode_sse_event(event: BufferedStreamEvent) -> bytes:
 
 
 def resolve_event_cursor(last_event_id: str | None) -> int:
-    """Return the number in a ``Last-Event-ID``; 0, the start, when there is none or it is below 0 or no number."""
+    """Return the number in a ``Last-Event-ID``; 0, the start, when there is none or it is below 0 or no number.
+
+    It is for ids as ya-agent-stream-protocol gives them. The cursor of a relay is no number: give it to
+    ``relay.subscribe(after=...)`` as it came.
+    """
     if last_event_id is None:
         return 0
     try:

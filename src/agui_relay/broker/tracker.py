@@ -14,9 +14,10 @@ The reader's place
   `position`   the last frame taken
   `boundary`   the last position with no event half taken: the cursor
   `head`       the last position that is known to exist
-  Only the frame `position + 1` is ever taken. Behind `head` and not reading, it reads the log from the frame after
-  `boundary`, with a fresh assembler: a half-taken event starts over. So nothing has to be kept in the hope that a hole
-  fills itself, and what comes through the channel meanwhile, or while the consumer is paused, may be dropped.
+  Only the frame `position + 1` is ever taken; anything beyond it, told or known of, is a gap. Behind `head` and not
+  reading, it reads the log from the frame after `boundary`, with a fresh assembler: a half-taken event starts over. So
+  nothing has to be kept in the hope that a hole fills itself, and what comes through the channel meanwhile, or while
+  the consumer is paused, may be dropped.
 
 The display
   It is asked for in two cases, in the place of a read of the log:

@@ -32,8 +32,10 @@ def fragment_custom_event(event: CustomEvent, *, identity: str) -> list[CustomEv
 
     `identity` tells the fragments of one event from those of others in the same subscription; choose it unique there.
     Every fragment has the event's `timestamp` and `subagent_run_id` and at most 64 KiB of encoded UTF-8.
-    Raises ValueError when `identity` alone would fill a frame, or the event has no JSON form.
+    Raises ValueError when `identity` alone would fill a frame, or the event has no JSON form; TypeError for no event.
     """
+    if not isinstance(event, CustomEvent):
+        raise TypeError(f"expected a CustomEvent of ag_ui.core, got {type(event).__name__}")
     encoded = event.model_dump_json(by_alias=True).encode()
     if len(encoded) <= WHOLE_BYTES:
         return [event]

@@ -115,7 +115,11 @@ _item_types: dict[type, bool] = {}
 def _learn(live: Any) -> None:
     harness = cast(Any, sys.modules.get("a13n_harness.events"))
     if harness is None or not isinstance(live, harness.HarnessEvent | harness.HarnessRunResultEvent):
-        raise TypeError(f"expected a HarnessEvent or HarnessRunResultEvent of a13n_harness, got {type(live).__name__}")
+        hint = "; decode_item reads the JSON of an item" if isinstance(live, bytes | str | dict) else ""
+        raise TypeError(
+            "expected a HarnessItem, or a live HarnessEvent or HarnessRunResultEvent of a13n_harness,"
+            f" got {type(live).__name__}{hint}"
+        )
     _item_types[type(live)] = isinstance(live, harness.HarnessRunResultEvent)
 
 
