@@ -404,3 +404,8 @@ def test_a_state_saved_by_the_reference_restores() -> None:
     ours = CustomEventAssembler.restore(FragmentState.model_validate_json(saved))
     assert ours.export().model_dump_json() == saved
     assert ours.accept(dumped(frames[-1])) == dumped(event)
+
+
+def test_what_is_no_custom_event_is_told_so() -> None:
+    with pytest.raises(TypeError, match=r"^expected a CustomEvent of ag_ui.core, got dict$"):
+        fragment_custom_event({"type": "CUSTOM"}, identity="x")  # type: ignore[arg-type]

@@ -96,8 +96,10 @@ def test_identity_is_bound_by_success(kind: type[HarnessAguiObserver]) -> None:
     assert (observer.thread_id, observer.run_id, observer.event_count) == (None, None, 0)
     with pytest.raises(AguiObservationError):
         observer.observe(live(ai.PartEndEvent(index=0, part=ai.TextPart(None))))  # type: ignore[arg-type]
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"expected a HarnessItem or a live item of .*HarnessEvent.* got dict$"):
         observer.observe({"type": "item"})
+    with pytest.raises(TypeError, match="got bytes; decode_item makes an item"):
+        observer.observe(b"{}")
     assert (observer.thread_id, observer.run_id) == (None, None)
     observer.observe(delta("x"))
     assert (observer.thread_id, observer.run_id, observer.event_count) == ("thread", "run", 2)

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pydantic_ai.messages import PartDeltaEvent, TextPartDelta
 
 from agui_relay.bench import recorded
 from agui_relay.source import canonical_item
@@ -90,6 +91,13 @@ def test_any_other_form_goes_the_long_way(data: bytes) -> None:
 def test_most_deltas_of_a_recorded_run_go_the_short_way(name: str) -> None:
     deltas = [data for data in recorded.load(name) if b'"event_kind":"part_delta"' in data]
     assert sum(map(goes_short, deltas)) > 0.9 * len(deltas)
+
+
+@pytest.mark.parametrize("given", [PartDeltaEvent(index=0, delta=TextPartDelta("x")), {"v": 1}, '{"v":1}'])
+def test_anything_else_is_told_what_is_accepted(given: object) -> None:
+    expected = f"expected a HarnessItem, its JSON as bytes, or a live item .*HarnessEvent.* got {type(given).__name__}$"
+    with pytest.raises(TypeError, match=expected):
+        wire_item(given)
 
 
 def test_damaged_deltas_are_the_same_on_both_ways() -> None:

@@ -199,6 +199,7 @@ class CustomEventAssembler:
     An event is returned once, whole, or never. `gap` turns true, and stays so, when fragments were invalid,
     inconsistent, out of order, nested or over a bound: something was missed, and only a new subscription with a
     new assembler can say what. A lost tail with nothing behind it does not show. No frame makes it raise.
+    A relay's `GapNotice` is another thing: it names frames that the log no longer holds.
 
     `max_bytes` bounds the UTF-8 bytes of data held for all unfinished events together, `max_pending` how many
     may be unfinished; beyond that the oldest is given up. Both must be positive, else ValueError.

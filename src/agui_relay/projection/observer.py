@@ -16,7 +16,7 @@ from agui_relay.projection.continuation import VERSION
 from agui_relay.projection.errors import AguiObservationError, ContinuationError
 from agui_relay.projection.projector import Projector
 from agui_relay.source.errors import ItemError
-from agui_relay.source.harness import from_harness
+from agui_relay.source.harness import LIVE_ITEM, from_harness
 from agui_relay.source.items import HarnessItem
 
 type AguiEventProcessor = Callable[[Any, agui.Event], agui.Event | None]
@@ -97,6 +97,10 @@ class HarnessAguiObserver:
                 source = from_harness(item)
             except ItemError as error:
                 raise AguiObservationError(str(error)) from error
+            except TypeError:
+                got = type(item).__name__
+                hint = "; decode_item makes an item of JSON" if isinstance(item, bytes | bytearray | str) else ""
+                raise TypeError(f"expected a HarnessItem or {LIVE_ITEM}, got {got}{hint}") from None
         process = self._processor
         if process is None:
             events = self._projector.project(source)

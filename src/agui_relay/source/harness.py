@@ -27,6 +27,9 @@ from agui_relay.source.plain import Json, adapter_of, clean, clean_text, encoded
 FAILURE_CHARACTERS = 4096
 """The text of a failed result that a display shows is cut here."""
 
+LIVE_ITEM = "a live item of a13n_harness (HarnessEvent or HarnessRunResultEvent)"
+"""What is accepted as one, in the words of an error."""
+
 _TOOL_CONTENT = "a13n.tool-content"  # The metadata key under which the Harness says which content is the tool's own.
 
 type _Written = tuple[Source, bytes, Projection | None]
@@ -115,11 +118,7 @@ _item_types: dict[type, bool] = {}
 def _learn(live: Any) -> None:
     harness = cast(Any, sys.modules.get("a13n_harness.events"))
     if harness is None or not isinstance(live, harness.HarnessEvent | harness.HarnessRunResultEvent):
-        hint = "; decode_item reads the JSON of an item" if isinstance(live, bytes | str | dict) else ""
-        raise TypeError(
-            "expected a HarnessItem, or a live HarnessEvent or HarnessRunResultEvent of a13n_harness,"
-            f" got {type(live).__name__}{hint}"
-        )
+        raise TypeError(f"expected {LIVE_ITEM}, got {type(live).__name__}")
     _item_types[type(live)] = isinstance(live, harness.HarnessRunResultEvent)
 
 

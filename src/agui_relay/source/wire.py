@@ -3,7 +3,7 @@
 from typing import Any
 
 from agui_relay.source.deltas import WholeDeltaItem, canonical_delta
-from agui_relay.source.harness import from_harness
+from agui_relay.source.harness import LIVE_ITEM, from_harness
 from agui_relay.source.items import HarnessItem, canonical_item, encode_item, encode_made
 
 type WireItem = HarnessItem | WholeDeltaItem
@@ -23,5 +23,9 @@ def wire_item(given: HarnessItem | bytes | Any) -> tuple[WireItem, bytes]:
         data = bytes(given)
         delta = canonical_delta(data)
         return canonical_item(data) if delta is None else (delta, data)
-    made = from_harness(given)
+    try:
+        made = from_harness(given)
+    except TypeError:
+        got = type(given).__name__
+        raise TypeError(f"expected a HarnessItem, its JSON as bytes, or {LIVE_ITEM}, got {got}") from None
     return made, encode_made(made)
