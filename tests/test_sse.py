@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from ag_ui.core import EventType
 
+from agui_relay import Delivery, DisplayCheckpoint
+from agui_relay.broker.announcement import Cursor
 from agui_relay.sse import (
     BufferedStreamEvent,
     build_buffered_stream_event,
+    encode_sse_delivery,
     encode_sse_event,
     format_sse_event,
     resolve_event_cursor,
@@ -85,6 +88,17 @@ def test_what_has_no_json_form_is_an_error() -> None:
         format_sse_event(BufferedStreamEvent("1", cycle))
     with pytest.raises(TypeError, match="not JSON serializable"):
         format_sse_event(BufferedStreamEvent("1", {"value": object()}))
+
+
+def test_a_delivery_is_its_cursor_and_its_own_bytes() -> None:
+    cursor = Cursor.parse("a1b2:17")
+    delivery = Delivery(17, '{"type":"CUSTOM","name":"n","value":"ü\\r\\n"}'.encode(), cursor)
+    expected = 'id: a1b2:17\ndata: {"type":"CUSTOM","name":"n","value":"ü\\r\\n"}\n\n'
+    assert encode_sse_delivery(delivery).decode() == expected
+    checkpoint = DisplayCheckpoint(17, b'{"items":[]}', cursor, "run-1")
+    assert encode_sse_delivery(checkpoint, event="display") == b'id: a1b2:17\nevent: display\ndata: {"items":[]}\n\n'
+    with pytest.raises(ValueError, match="must not contain CR, LF or NUL"):
+        encode_sse_delivery(checkpoint, event="display\n")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Decides how a stored event is written as a server-sent event, and where a client that comes back goes on.
+"""Decides how an event, stored or from a relay, is written as a server-sent event, and where a client goes on.
 
 Lines end with LF alone: CRLF breaks AG-UI's HttpAgent.
 """
@@ -10,7 +10,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agui_relay.broker.deliveries import Delivery, DisplayCheckpoint
 
 type JsonObject = dict[str, Any]
 
@@ -47,6 +50,16 @@ def encode_sse_event(event: BufferedStreamEvent) -> bytes:
     """Return the same as the bytes of one server-sent event."""
     fields = format_sse_event(event)
     return "".join(f"{name}: {value}\n" for name, value in fields.items()).encode() + b"\n"
+
+
+def encode_sse_delivery(delivery: Delivery | DisplayCheckpoint, *, event: str | None = None) -> bytes:
+    """Return what a relay's subscription gave as the bytes of one server-sent event: its cursor, and its JSON as it is.
+
+    `event` names its type; without one it is a plain message, which is what a browser's `onmessage` gets. Raises
+    ValueError when the type would break out of its line.
+    """
+    kind = "" if event is None else f"event: {_one_line('type', event)}\n"
+    return b"id: %b\n%bdata: %b\n\n" % (delivery.cursor.encode(), kind.encode(), delivery.data)
 
 
 def resolve_event_cursor(last_event_id: str | None) -> int:
