@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -109,6 +110,22 @@ def test_what_a_fold_returns_is_as_if_it_had_been_validated() -> None:
     assert seen.model_dump()["sequence"] == 7
     with pytest.raises(ValidationError, match="frozen"):
         seen.item.id = "other"
+
+
+@pytest.mark.parametrize("as_frames", [False, True])
+def test_a_reference_is_that_of_the_item_as_a_batch_has_left_it(as_frames: bool) -> None:
+    fold = DisplayFold("run")
+    event = {"type": "TEXT_MESSAGE_CONTENT", "timestamp": 1, "messageId": "m", "delta": "x"}
+    for _ in range(2):
+        fold.fold([event])
+    batch = [event | {"responseGroup": "group"}, event]
+    if as_frames:
+        fold.fold_frames([json.dumps(entry).encode() for entry in batch])
+    else:
+        fold.fold(batch)
+    (seen,) = fold.fold([event])
+    assert seen.item is not None
+    assert seen.item.response_group == "group"
 
 
 def test_a_delta_that_is_no_text_is_refused_after_one_that_was() -> None:

@@ -203,6 +203,8 @@ class DisplayFold(Folding):
             alone = self._fold_alone(payload)
             return [self._fold_step(payload, self._read(payload)) if alone is None else alone]
         steps = [self._read(payload) for payload in events]
+        # An item may change and grow again in between: by its text alone that could not be told.
+        self._going = None
         seen = list(map(self._fold_step, events, steps))
         step = steps[-1] if steps else None
         if failed is not None and step is not None and (call := self._fail(step, *failed)) is not None:
@@ -341,6 +343,7 @@ class DisplayFold(Folding):
             DisplayError: something is no AG-UI event. Nothing has changed.
 
         """
+        self._going = None
         reader, limit = self._reader, self._limit
         before: Growth | None = None
         record: Record | None = None
