@@ -103,21 +103,25 @@ class Wire(asyncio.Protocol):
             # Closed before: the transport has told, or will tell, the protocol that it had.
             asyncio.get_running_loop().call_soon(lost, None)
 
-    def send(self, command: Sequence[Argument]) -> None:
-        """Write a command, without waiting."""
+    def send(self, command: Sequence[Argument]) -> int:
+        """Write a command, without waiting; return how many bytes were written up to its end."""
         # What is said of the types of `pack_command` is of a tuple of one.
         packed = hiredis.pack_command(cast("Any", tuple(command)))
         self._sent += len(packed)
         self._transport.write(packed)
+        return self._sent
 
-    def moved_at(self) -> float:
-        """Return the loop time when bytes last came, or were seen to have gone; that shows only from call to call."""
+    def moved_at(self, end: int) -> float:
+        """Return the loop time when bytes last came, or were seen to have gone; that shows only from call to call.
+
+        Those behind the first `end` bytes do not count: the system of a server that stands still takes them.
+        """
         waiting = sum(transport.get_write_buffer_size() for transport in self._transports)
         # A system may not tell, and the socket may be closed already.
         with suppress(OSError, ValueError):
             waiting += _held(self._transport.get_extra_info("socket"))
         # What is encrypted is larger than what was sent: then less seems taken than is, never more.
-        taken = self._sent - waiting
+        taken = min(self._sent - waiting, end)
         if taken > self._taken:
             self._taken_at = asyncio.get_running_loop().time()
         self._taken = taken
@@ -165,6 +169,8 @@ class Pipe:
         self._connecting = asyncio.Lock()
         self._drops = 0
         self._waiting: deque[asyncio.Future[Any]] = deque()
+        # How far the commands of those who wait go, in bytes.
+        self._ends: deque[int] = deque()
         self._asked_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
@@ -188,7 +194,7 @@ class Pipe:
 
     def _send(self, wire: Wire, command: Sequence[Argument]) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
-        wire.send(command)
+        self._ends.append(wire.send(command))
         if not self._waiting:
             self._asked_at = loop.time()
             if self._watch is None:
@@ -222,6 +228,7 @@ class Pipe:
         if not self._waiting:
             raise exceptions.InvalidResponse("the server answered what nobody had asked")
         waiting = self._waiting.popleft()
+        self._ends.popleft()
         if isinstance(reply, exceptions.RedisError):
             if isinstance(reply, exceptions.ReadOnlyError) and self._wire is not None:
                 # Another server is the primary now; the next connection finds it.
@@ -239,6 +246,7 @@ class Pipe:
     def _fail(self, error: BaseException | None) -> None:
         """Tell everybody who waits that there will be no answer."""
         waiting, self._waiting = self._waiting, deque()
+        self._ends.clear()
         is_late = isinstance(error, exceptions.TimeoutError)
         kind = exceptions.TimeoutError if is_late else exceptions.ConnectionError
         for reply in waiting:
@@ -251,7 +259,7 @@ class Pipe:
         if not self._waiting or self._wire is None:
             return
         loop = asyncio.get_running_loop()
-        left = max(self._asked_at, self._wire.moved_at()) + self._answer_within - loop.time()
+        left = max(self._asked_at, self._wire.moved_at(self._ends[0])) + self._answer_within - loop.time()
         if left <= 0:
             self._wire.drop(exceptions.TimeoutError(f"no answer for {self._answer_within:g} s"))
         else:
