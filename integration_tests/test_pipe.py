@@ -243,6 +243,34 @@ async def test_a_run_is_published_and_read_over_a_slow_line(
     assert not [record for record in caplog.records if record.name == "agui_relay.publisher"]
 
 
+async def test_an_append_that_takes_longer_than_the_lease_keeps_it(caplog: pytest.LogCaptureFixture) -> None:
+    """So does each publisher whose calls come behind it on the same connection."""
+    settings = RelaySettings(publisher_lease=1.5)
+    large = items.custom(2, "demo.document", "x" * 4_000_000)
+    async with EmbeddedRedis(port=0) as server:
+        assert server.port is not None
+        async with (
+            Proxy(("127.0.0.1", server.port), narrow=True) as line,
+            Relay(server.url, settings=settings) as near,
+            Relay(line.url, settings=settings) as far,
+            running(create_worker(near)),
+            far.publisher("run-1", thread_id="thread-1") as publisher,
+            far.publisher("run-2", thread_id="thread-1") as other,
+        ):
+            await publisher.publish(items.started(1))
+            await other.publish(items.started(1, run_id="run-2"))
+            await asyncio.gather(publisher.flush(), other.flush())
+            line.bytes_a_second = 4_000_000 / (4 * settings.publisher_lease)
+            await publisher.publish(large)
+            await publisher.publish(items.result(3))
+            await publisher.flush()
+            line.bytes_a_second = None
+            await other.publish(items.result(2, run_id="run-2"))
+            await other.flush()
+            assert (await read_all(near))[1] == (await read_all(near, "run-2"))[1] == "finished"
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
 async def displayed(relay: Relay) -> Screen:
     async with relay.subscribe("run-1", start="display") as subscription:
         screen = await Screen().follow(subscription)

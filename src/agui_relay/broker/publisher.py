@@ -64,6 +64,8 @@ class Publisher:
         self._room = asyncio.Event()
         self._room.set()
         self._sender: asyncio.Task[None] | None = None
+        self._renew_after = settings.publisher_lease / 3
+        self._renewing: asyncio.Task[None] | None = None
         self._down = False
 
     @property
@@ -224,13 +226,12 @@ class Publisher:
         )
 
     async def _send(self) -> None:
-        renew_after = self._settings.publisher_lease / 3
         try:
             while True:
                 if not self._buffer:
                     self._wake.clear()
                     try:
-                        async with asyncio.timeout(renew_after):
+                        async with asyncio.timeout(self._renew_after):
                             await self._wake.wait()
                     except TimeoutError:
                         if self._ended:
@@ -259,7 +260,16 @@ class Publisher:
         return batch
 
     async def _store(self, batch: list[AppendItem]) -> None:
-        reply = await self._append(batch)
+        # A timer costs next to nothing: hardly any append lasts until then.
+        timer = asyncio.get_running_loop().call_later(self._renew_after, self._begin_to_renew)
+        try:
+            reply = await self._append(batch)
+        finally:
+            timer.cancel()
+            if self._renewing is not None:
+                self._renewing.cancel()
+                await asyncio.gather(self._renewing, return_exceptions=True)
+                self._renewing = None
         match reply.word:
             case "ok":
                 self._acknowledge(batch, reply.last)
@@ -335,6 +345,26 @@ class Publisher:
             if reply.word != "full":
                 return reply
             await asyncio.sleep(next(delays))
+
+    def _begin_to_renew(self) -> None:
+        self._renewing = asyncio.create_task(self._renew(), name=f"renew the lease of {self.run_id}")
+
+    async def _renew(self) -> None:
+        """Keep the lease while an append lasts, which may be behind one of another run; that is told what is wrong."""
+        delays = backoff()
+        while True:
+            try:
+                await self._scripts.renew(
+                    self.keys,
+                    token=self.token,
+                    lease_ms=milliseconds(self._settings.publisher_lease),
+                    kept_ms=milliseconds(self._settings.live_run_kept),
+                    epoch=self.epoch,
+                )
+            except (RedisError, OSError):
+                await asyncio.sleep(next(delays))
+            else:
+                await asyncio.sleep(self._renew_after)
 
 
 def _without_output(item: HarnessItem) -> HarnessItem:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.resources import files
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
@@ -240,7 +240,11 @@ class Scripts:
 
     async def _evaluate(self, script: Script, command: Sequence[Argument]) -> Reply:
         pipe = self._pipe if script is APPEND else self._bulk if script in _LONG else None
-        call = self._client.execute_command if pipe is None else pipe.call
+        return await self._evaluate_over(self._client.execute_command if pipe is None else pipe.call, script, command)
+
+    async def _evaluate_over(
+        self, call: Callable[..., Awaitable[Reply]], script: Script, command: Sequence[Argument]
+    ) -> Reply:
         try:
             return await call(*command)
         except NoScriptError:
@@ -341,6 +345,11 @@ class Scripts:
                 return Appended(word.decode(), status=rest[0].decode())
             case _:
                 return Appended(word.decode())
+
+    async def renew(self, keys: RunKeys, *, token: str, lease_ms: int, kept_ms: int, epoch: str) -> None:
+        """Renew the publisher's lease past the pipe, where it would come behind an append that takes long."""
+        command = self._command(APPEND, keys, (token, 0, lease_ms, kept_ms, 0, "", epoch, ""))
+        await self._evaluate_over(self._client.execute_command, APPEND, command)
 
     async def fetch_many(self, calls: Sequence[FetchCall]) -> list[Fetched | BaseException]:
         """Fetch the next items of many runs; an exception stands where a call failed."""
