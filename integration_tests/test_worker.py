@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from faststream import FastStream
+from faststream.redis import RedisBroker
 
 from agui_relay.broker.keys import GROUP, RunKeys
 from agui_relay.broker.scripts import AppendItem
@@ -168,6 +169,21 @@ async def test_a_processor_sees_items_and_events_and_one_that_raises_costs_its_i
     assert [event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"] == ["W0 ", "W2 ", "W4 "]
     [row] = rejected
     assert "no threes" in row.error
+
+
+async def test_a_workers_broker_belongs_to_its_application(redis_url: str) -> None:
+    worker = create_worker(Relay(redis_url))
+    assert isinstance(worker.broker, RedisBroker)
+    other = RedisBroker(redis_url)
+    with pytest.raises(RuntimeError, match="nor inside of another broker"):
+        other.include_router(worker.broker)
+    with pytest.raises(RuntimeError, match="without the worker's application"):
+        await worker.broker.start()
+    with pytest.raises(RuntimeError, match="without the worker's application"):
+        await FastStream(other, worker.broker, logger=None).run()
+    async with running(worker), Relay(redis_url) as relay:
+        await publish(relay, list(items.text_run(1)))
+        assert (await read_all(relay))[1] == "finished"
 
 
 async def test_a_dead_publisher_leaves_an_abandoned_run(redis_url: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from faststream.redis import RedisBroker
 from faststream.redis.configs.state import RedisConnectionState
@@ -181,10 +181,16 @@ class _ConnectionState(RedisConnectionState):
         """Do nothing: FastStream disconnects while its subscribers may still be starting to read."""
 
 
+HOW_TO_RUN: Final = (
+    "a worker's broker neither runs without the worker's application nor inside of another broker:"
+    " run the application, `await create_worker(relay).run()`, as a task of your own"
+)
+
+
 class ReadyStreamBroker(RedisBroker):
     """A FastStream broker whose subscribers read through the `ReadyStreamReader` that `make` gives.
 
-    `opened` returns when that is possible.
+    `opened` returns when that is possible; the broker is started by the worker's application, and by nobody else.
     """
 
     def __init__(
@@ -200,6 +206,16 @@ class ReadyStreamBroker(RedisBroker):
         # Not in the application's lifespan: it could not be stopped while that begins.
         await self._opened()
         await super().start()
+
+    @property
+    def parent(self) -> None:
+        """The broker that this one is included in: none."""
+        return None
+
+    @parent.setter
+    def parent(self, parent: object) -> None:
+        # FastStream sets it to include a broker, whose subscribers the other one then starts past `start`.
+        raise RuntimeError(HOW_TO_RUN)
 
     def _make_connection_state(self, connection_options: dict[str, Any], kwargs: dict[str, Any]) -> Any:
         return _ConnectionState(self._make_reader)

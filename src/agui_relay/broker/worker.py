@@ -23,7 +23,7 @@ from agui_relay.broker.faults import backoff, is_transient
 from agui_relay.broker.housekeeping import Housekeeping
 from agui_relay.broker.keys import GROUP, PartitionKeys, RunKeys
 from agui_relay.broker.pipe import Pipe
-from agui_relay.broker.reading import Contact, ReadyStreamBroker, ReadyStreamReader
+from agui_relay.broker.reading import HOW_TO_RUN, Contact, ReadyStreamBroker, ReadyStreamReader
 from agui_relay.broker.rounds import Rounds
 from agui_relay.broker.scripts import Fetched, ensure_group, inline
 from agui_relay.broker.settings import milliseconds
@@ -189,7 +189,8 @@ class Worker:
         await stack.enter_async_context(self._house.kept())
 
     async def _opened(self) -> None:
-        assert self._opening is not None
+        if self._opening is None:
+            raise RuntimeError(HOW_TO_RUN)
         await asyncio.shield(self._opening)
 
     async def _close(self, checkpoints: Checkpoints) -> None:
