@@ -223,6 +223,9 @@ async def test_an_address_that_asks_for_text_is_given_bytes(redis_url: str) -> N
         run = await relay.run("run-1")
     assert run is not None
     assert run.thread_id == "thread-1"
+    async with Redis.from_url(redis_url, decode_responses=True) as client:
+        with pytest.raises(ValueError, match="make it with decode_responses=False"):
+            Relay(client=client)
 
 
 async def test_a_full_server_can_be_looked_at_and_mended(relay: Relay, redis_url: str) -> None:
