@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -117,7 +120,8 @@ async def test_a_connection_that_the_server_closed_while_idle_is_not_used(
     assert await client.client_kill_filter(_id=mine) == 1
 
     async def gone() -> bool:
-        return len(proxy.connections) == 1
+        # The proxy knows of it before the pipe is told.
+        return len(proxy.connections) == 1 and pipe._wire is None
 
     await eventually(gone)
     assert await pipe.call("CLIENT", "ID") != mine
@@ -179,6 +183,27 @@ async def test_a_line_may_be_slow_in_taking_a_command_but_not_stand_still(line: 
         pipe.drop()
 
 
+async def test_what_a_stopped_server_s_system_takes_is_no_answer() -> None:
+    async with EmbeddedRedis(port=0) as server, Redis.from_url(server.url) as client:
+        pipe = Pipe(client, answer_within=WITHIN)
+        assert await pipe.call("PING") == b"PONG"
+        assert server.process_id is not None
+        os.kill(server.process_id, signal.SIGSTOP)
+        try:
+            first = await asked(pipe, "PING")
+            others = []
+            async with asyncio.timeout(10 * WITHIN):
+                while not first.done():
+                    others.append(await asked(pipe, "SET", "a", "x" * 100))
+                    await asyncio.wait([first], timeout=WITHIN / 4)
+            with pytest.raises(RedisTimeoutError):
+                await first
+        finally:
+            os.kill(server.process_id, signal.SIGCONT)
+            pipe.drop()
+            await asyncio.gather(*others, return_exceptions=True)
+
+
 async def test_a_slow_line_is_not_a_dumb_one(proxy: Proxy, pipe: Pipe) -> None:
     large = b"x" * 2_000_000
     assert await pipe.call("SET", "large", large) == b"OK"
@@ -217,6 +242,20 @@ async def test_a_server_that_cannot_be_reached_is_tried_anew_by_the_next_call() 
     await client.aclose()
 
 
+@asynccontextmanager
+async def near_and_far(settings: RelaySettings) -> AsyncIterator[tuple[Proxy, Relay, Relay]]:
+    """Give a relay beside a server with a worker, and one at the other end of a line, which may be made slow."""
+    async with EmbeddedRedis(port=0) as server:
+        assert server.port is not None
+        async with (
+            Proxy(("127.0.0.1", server.port), narrow=True) as line,
+            Relay(server.url, settings=settings) as near,
+            Relay(line.url, settings=settings) as far,
+            running(create_worker(near)),
+        ):
+            yield line, near, far
+
+
 async def test_a_run_is_published_and_read_over_a_slow_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -225,20 +264,13 @@ async def test_a_run_is_published_and_read_over_a_slow_line(
     settings = RelaySettings(display_tail_bytes=1_000_000)
     documents = [items.custom(2 + number, "demo.document", "x" * 3_000_000) for number in range(2)]
     run = [items.started(1), *documents, items.result(4)]
-    async with EmbeddedRedis(port=0) as server:
-        assert server.port is not None
-        async with (
-            Proxy(("127.0.0.1", server.port), narrow=True) as line,
-            Relay(server.url, settings=settings) as near,
-            Relay(line.url, settings=settings) as far,
-        ):
-            line.bytes_a_second = 3_000_000 / (3 * WITHIN)
-            async with running(create_worker(near)):
-                await publish(far, run)
-                assert await read_all(near) == (projection(run), "finished")
-                await eventually(lambda: near.client.hexists(RunKeys("agui", "run-1").state, "covered"))
-            assert await read_all(far) == (projection(run), "finished")
-            assert (await displayed(far)).items == (await displayed(near)).items
+    async with near_and_far(settings) as (line, near, far):
+        line.bytes_a_second = 3_000_000 / (3 * WITHIN)
+        await publish(far, run)
+        assert await read_all(near) == (projection(run), "finished")
+        await eventually(lambda: near.client.hexists(RunKeys("agui", "run-1").state, "covered"))
+        assert await read_all(far) == (projection(run), "finished")
+        assert (await displayed(far)).items == (await displayed(near)).items
     # Nothing was given up and sent again, not even what no server had the script for.
     assert not [record for record in caplog.records if record.name == "agui_relay.publisher"]
 
@@ -247,27 +279,22 @@ async def test_an_append_that_takes_longer_than_the_lease_keeps_it(caplog: pytes
     """So does each publisher whose calls come behind it on the same connection."""
     settings = RelaySettings(publisher_lease=1.5)
     large = items.custom(2, "demo.document", "x" * 4_000_000)
-    async with EmbeddedRedis(port=0) as server:
-        assert server.port is not None
-        async with (
-            Proxy(("127.0.0.1", server.port), narrow=True) as line,
-            Relay(server.url, settings=settings) as near,
-            Relay(line.url, settings=settings) as far,
-            running(create_worker(near)),
-            far.publisher("run-1", thread_id="thread-1") as publisher,
-            far.publisher("run-2", thread_id="thread-1") as other,
-        ):
-            await publisher.publish(items.started(1))
-            await other.publish(items.started(1, run_id="run-2"))
-            await asyncio.gather(publisher.flush(), other.flush())
-            line.bytes_a_second = 4_000_000 / (4 * settings.publisher_lease)
-            await publisher.publish(large)
-            await publisher.publish(items.result(3))
-            await publisher.flush()
-            line.bytes_a_second = None
-            await other.publish(items.result(2, run_id="run-2"))
-            await other.flush()
-            assert (await read_all(near))[1] == (await read_all(near, "run-2"))[1] == "finished"
+    async with (
+        near_and_far(settings) as (line, near, far),
+        far.publisher("run-1", thread_id="thread-1") as publisher,
+        far.publisher("run-2", thread_id="thread-1") as other,
+    ):
+        await publisher.publish(items.started(1))
+        await other.publish(items.started(1, run_id="run-2"))
+        await asyncio.gather(publisher.flush(), other.flush())
+        line.bytes_a_second = 4_000_000 / (4 * settings.publisher_lease)
+        await publisher.publish(large)
+        await publisher.publish(items.result(3))
+        await publisher.flush()
+        line.bytes_a_second = None
+        await other.publish(items.result(2, run_id="run-2"))
+        await other.flush()
+        assert (await read_all(near))[1] == (await read_all(near, "run-2"))[1] == "finished"
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 

@@ -168,9 +168,8 @@ class Pipe:
         self._wire: Wire | None = None
         self._connecting = asyncio.Lock()
         self._drops = 0
-        self._waiting: deque[asyncio.Future[Any]] = deque()
-        # How far the commands of those who wait go, in bytes.
-        self._ends: deque[int] = deque()
+        # Whoever waits, and how far their command goes, in bytes.
+        self._waiting: deque[tuple[asyncio.Future[Any], int]] = deque()
         self._asked_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
@@ -194,13 +193,13 @@ class Pipe:
 
     def _send(self, wire: Wire, command: Sequence[Argument]) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
-        self._ends.append(wire.send(command))
+        end = wire.send(command)
         if not self._waiting:
             self._asked_at = loop.time()
             if self._watch is None:
                 self._watch = loop.call_later(self._answer_within / _LOOKS, self._look)
         reply = loop.create_future()
-        self._waiting.append(reply)
+        self._waiting.append((reply, end))
         return reply
 
     async def _connect(self) -> Wire:
@@ -227,8 +226,7 @@ class Pipe:
     def _received(self, reply: Any) -> None:
         if not self._waiting:
             raise exceptions.InvalidResponse("the server answered what nobody had asked")
-        waiting = self._waiting.popleft()
-        self._ends.popleft()
+        waiting, _ = self._waiting.popleft()
         if isinstance(reply, exceptions.RedisError):
             if isinstance(reply, exceptions.ReadOnlyError) and self._wire is not None:
                 # Another server is the primary now; the next connection finds it.
@@ -246,10 +244,9 @@ class Pipe:
     def _fail(self, error: BaseException | None) -> None:
         """Tell everybody who waits that there will be no answer."""
         waiting, self._waiting = self._waiting, deque()
-        self._ends.clear()
         is_late = isinstance(error, exceptions.TimeoutError)
         kind = exceptions.TimeoutError if is_late else exceptions.ConnectionError
-        for reply in waiting:
+        for reply, _ in waiting:
             if not reply.done():
                 reply.set_exception(kind(f"the connection to Redis was lost: {error or 'closed by the server'}"))
 
@@ -259,7 +256,8 @@ class Pipe:
         if not self._waiting or self._wire is None:
             return
         loop = asyncio.get_running_loop()
-        left = max(self._asked_at, self._wire.moved_at(self._ends[0])) + self._answer_within - loop.time()
+        _, end = self._waiting[0]
+        left = max(self._asked_at, self._wire.moved_at(end)) + self._answer_within - loop.time()
         if left <= 0:
             self._wire.drop(exceptions.TimeoutError(f"no answer for {self._answer_within:g} s"))
         else:
