@@ -41,9 +41,11 @@ class LatestDisplay:
 
         What is stored, unpacked, unless the `latest` is wanted; also when little is behind that, or cannot be folded.
         """
+        if not latest:
+            return await self._unpacked(await self._scripts.read_display(self._keys, view=self._view))
         async with self._turn:
             stored = await self._scripts.read_display(self._keys, view=self._view)
-            if not latest or stored.tail <= _FOLDED_BYTES:
+            if stored.tail <= _FOLDED_BYTES:
                 return await self._unpacked(stored)
             # A thread that is not waited for any more still works on it: nobody may go on from there.
             folded, self._folded = self._folded, None
