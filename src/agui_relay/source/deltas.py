@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from agui_relay.source.items import MAX_SAFE_INTEGER, SHALLOW_BYTES, check_ids, check_levels
-from agui_relay.source.reading import Delta
+from agui_relay.source.reading import Delta, NativeItem, TimedProjection
 
 _LONGEST_BYTES = 16 * 1024
 # How such an item ends in its canonical form, before the digits of any time from 2001 to 2286.
@@ -34,22 +34,11 @@ class DeltaEvent(Struct, frozen=True, gc=False):
     part: None = None
 
 
-class DeltaProjection(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """As an item's projection, with the timestamp and nothing else."""
+class DeltaItem(NativeItem, frozen=True, gc=False):
+    """A delta, as far as it decides anything."""
 
-    timestamp: Annotated[int, Meta(ge=-MAX_SAFE_INTEGER, le=MAX_SAFE_INTEGER)]
-
-
-class DeltaItem(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="v", tag=1):
-    """As a ``HarnessItem``. Its ids were not looked at: they are those of a run that is known, or of none."""
-
-    source: Literal["pydantic_ai"]
-    thread_id: str
-    run_id: str
-    sequence: Annotated[int, Meta(ge=0, le=MAX_SAFE_INTEGER)]
-    occurred_at: Annotated[str, Meta(max_length=64)]
     event: DeltaEvent
-    projection: DeltaProjection
+    projection: TimedProjection
 
 
 class WholeDelta(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -74,16 +63,11 @@ class WholeDeltaEvent(Struct, frozen=True, gc=False, forbid_unknown_fields=True)
     event_kind: Literal["part_delta"]
 
 
-class WholeDeltaItem(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="v", tag=1):
-    """As a ``HarnessItem``."""
+class WholeDeltaItem(NativeItem, frozen=True, gc=False):
+    """A delta, with all that it says."""
 
-    source: Literal["pydantic_ai"]
-    thread_id: str
-    run_id: str
-    sequence: Annotated[int, Meta(ge=0, le=MAX_SAFE_INTEGER)]
-    occurred_at: Annotated[str, Meta(max_length=64)]
     event: WholeDeltaEvent
-    projection: DeltaProjection
+    projection: TimedProjection
     terminal: ClassVar[None] = None
     """No delta ends a run."""
 

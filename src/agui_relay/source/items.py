@@ -30,6 +30,9 @@ MAX_VALUE_LEVELS = 184
 MAX_SAFE_INTEGER = 2**53 - 1
 """The largest integer that every JSON reader keeps."""
 
+type Milliseconds = Annotated[int, Meta(ge=-MAX_SAFE_INTEGER, le=MAX_SAFE_INTEGER)]
+type SequenceNumber = Annotated[int, Meta(ge=0, le=MAX_SAFE_INTEGER)]
+type OccurredAt = Annotated[str, Meta(max_length=64)]
 type Source = Literal["pydantic_ai", "capability", "harness", "result"]
 type Terminal = Literal["finished", "suspended", "cancelled", "failed"]
 
@@ -46,7 +49,7 @@ class Projection(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkno
     ``arguments``: of a completed tool call, its argument text; else taken from ``event.part.args``.
     """
 
-    timestamp: Annotated[int, Meta(ge=-MAX_SAFE_INTEGER, le=MAX_SAFE_INTEGER)] | None = None
+    timestamp: Milliseconds | None = None
     call_id: str | None = None
     content: Raw = _NOTHING
     failure: str | None = None
@@ -63,8 +66,8 @@ class HarnessItem(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkn
     source: Literal["pydantic_ai", "capability", "harness", "result"]
     thread_id: str
     run_id: str
-    sequence: Annotated[int, Meta(ge=0, le=MAX_SAFE_INTEGER)]
-    occurred_at: Annotated[str, Meta(max_length=64)]
+    sequence: SequenceNumber
+    occurred_at: OccurredAt
     event: Raw = _NOTHING
     result: Raw = _NOTHING
     projection: Projection | None = None

@@ -11,11 +11,31 @@ from msgspec import Meta, Raw, Struct
 from pydantic_core import from_json
 
 from agui_relay.source.errors import ItemError
+from agui_relay.source.items import Milliseconds, OccurredAt, SequenceNumber
 
 _NOTHING = Raw()
 _NULL = Raw(b"null")
 _STRING = ord('"')
 _PART_EVENTS = frozenset({"part_start", "part_delta", "part_end", "function_tool_result", "output_tool_result"})
+
+
+class NativeItem(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="v", tag=1):
+    """As a ``HarnessItem`` that came from Pydantic AI, without its event, which is read with it and not kept raw.
+
+    Its ids were not looked at: they are those of a run that is known, or of none.
+    """
+
+    source: Literal["pydantic_ai"]
+    thread_id: str
+    run_id: str
+    sequence: SequenceNumber
+    occurred_at: OccurredAt
+
+
+class TimedProjection(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """As an item's projection that has a timestamp, and nothing else."""
+
+    timestamp: Milliseconds
 
 
 class Delta(Struct, frozen=True, gc=False):

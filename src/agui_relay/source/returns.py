@@ -3,13 +3,13 @@
 Which of them are read here decides nothing: what is not, is read as any other item, to the same end.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Raw, Struct
 
-from agui_relay.source.items import MAX_SAFE_INTEGER, check_levels
-from agui_relay.source.reading import Delta, plain_number
+from agui_relay.source.items import check_levels
+from agui_relay.source.reading import Delta, NativeItem, TimedProjection, plain_number
 
 # How the event of such an item begins in its canonical form, and behind how many bytes of ids at most it is looked for.
 _BEGINNING = b',"event":{"part":{"tool_name":"'
@@ -38,24 +38,18 @@ class ReturnEvent(Struct, frozen=True):
     delta: Delta | None = None
 
 
-class ReturnProjection(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+class ReturnProjection(TimedProjection, frozen=True, gc=False):
     """As an item's projection."""
 
-    timestamp: Annotated[int, Meta(ge=-MAX_SAFE_INTEGER, le=MAX_SAFE_INTEGER)]
     call_id: str | None = None
     content: Raw = Raw()
     failure: str | None = None
     arguments: str | None = None
 
 
-class ReturnItem(Struct, frozen=True, forbid_unknown_fields=True, tag_field="v", tag=1):
-    """As a ``HarnessItem``. Its ids were not looked at: they are those of a run that is known, or of none."""
+class ReturnItem(NativeItem, frozen=True, gc=True):
+    """What a tool returned."""
 
-    source: Literal["pydantic_ai"]
-    thread_id: str
-    run_id: str
-    sequence: Annotated[int, Meta(ge=0, le=MAX_SAFE_INTEGER)]
-    occurred_at: Annotated[str, Meta(max_length=64)]
     event: ReturnEvent
     projection: ReturnProjection
 
