@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -104,12 +105,19 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 # -- it is not there yet ----------------------------------------------------------------------------------------------
 
 
-async def test_a_worker_waits_for_the_server_it_was_started_before(server: EmbeddedRedis, tmp_path: Path) -> None:
+@asynccontextmanager
+async def started_too_early(server: EmbeddedRedis, told: Path) -> AsyncIterator[subprocess.Popen[bytes]]:
+    """Stop the server and give a worker's process that waits for it; what it logs goes to `told`."""
     await server.stop()
-    told = tmp_path / "told"
     with Fleet(server.url, 1, log=told) as fleet:
         [process] = fleet.processes
         await eventually(partial(_has_told, told, "Redis does not serve, waiting"), within=30)
+        yield process
+
+
+async def test_a_worker_waits_for_the_server_it_was_started_before(server: EmbeddedRedis, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    async with started_too_early(server, told) as process:
         await asyncio.sleep(1)  # a while to tell more in
         assert process.poll() is None
         await server.start()
@@ -126,11 +134,7 @@ async def _has_told(log: Path, words: str) -> bool:
 
 
 async def test_sigterm_before_the_server_is_there(server: EmbeddedRedis, tmp_path: Path) -> None:
-    await server.stop()
-    told = tmp_path / "told"
-    with Fleet(server.url, 1, log=told) as fleet:
-        [process] = fleet.processes
-        await eventually(partial(_has_told, told, "Redis does not serve, waiting"), within=30)
+    async with started_too_early(server, tmp_path / "told") as process:
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, 20) == 0
         assert process.stdout is not None
