@@ -14,8 +14,8 @@ from agui_relay.display.folding import Folding, Held
 from agui_relay.display.frames import EVENT_TYPES, Custom, Growth, Own, read_frame
 from agui_relay.display.items import DisplayError, Item, ItemKind, ItemRef, Observed, StreamPosition
 from agui_relay.display.memory import MemorySource
-from agui_relay.display.reading import GROWTHS, LAST_TIME, MESSAGE_ENDS, PART_DELTA, TURNS, Message, Step
-from agui_relay.display.records import OBSERVED_FIELDS, Mark, Record, observed, open_observed, reference, stream_id
+from agui_relay.display.reading import GROWTHS, LAST_TIME, PART_DELTA, TURNS, Message, Step
+from agui_relay.display.records import Mark, Record, observed, reference, stream_id
 from agui_relay.display.saving import read_snapshot, write_snapshot
 from agui_relay.display.source import Processor, Source, failed_call
 from agui_relay.display.values import Json, Streamed, Text, Value, clean, frozen, size, thawed
@@ -192,13 +192,7 @@ class DisplayFold(Folding):
                         if record.made is not None:
                             record.made = None
                         self.changed.add(key)
-                        # As `observed` does it, without the call.
-                        made = open_observed()
-                        made.__dict__ = {"sequence": sequence, "event": payload, "item": item}
-                        made.__pydantic_fields_set__ = OBSERVED_FIELDS
-                        made.__pydantic_extra__ = made.__pydantic_private__ = None
-                        made.__class__ = Observed
-                        return [made]
+                        return [observed(sequence, payload, item)]
                 self._going = None
             alone = self._fold_alone(payload)
             return [self._fold_step(payload, self._read(payload)) if alone is None else alone]
@@ -288,13 +282,6 @@ class DisplayFold(Folding):
         elif len(payload) != 3:
             return None
         self.sequence = sequence = self.sequence + 1
-        if said is not None:
-            if own_id not in self._named[kind]:
-                record = self._open(kind, own_id, at, said)
-                if record.content is said and not self.response_groups:
-                    return observed(sequence, payload, reference(record))
-        elif event_type in MESSAGE_ENDS and (ended := self._end(kind, own_id, at)) is not None:
-            return observed(sequence, payload, ended)
         record = self._turn(event_type, kind, own_id, None, at, id_field, own_id, said, None)
         item = reference(record)
         if event_type == "TEXT_MESSAGE_END" and "memory_sources" in record.content:

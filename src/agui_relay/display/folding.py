@@ -33,7 +33,7 @@ from agui_relay.display.reading import (
     Stream,
     ToolFact,
 )
-from agui_relay.display.records import Items, Mark, Record, Records, Time, reference_with
+from agui_relay.display.records import Items, Mark, Record, Records, Time
 from agui_relay.display.source import fitting
 from agui_relay.display.values import OMITTED, Json, Streamed, Text, Value, encoded, frozen, size
 from agui_relay.framing.fragments import CustomEventAssembler
@@ -218,19 +218,6 @@ class Folding:
             # It is new, and noted as that.
             return record
         return self._settle(record, state, at)
-
-    def _end(self, kind: ItemKind, key: str, at: Time) -> ItemRef | None:
-        """End an item of the run itself, if its state is all that changes; return how it stands, else None."""
-        record = self._named[kind].get(key)
-        if record is None or record.ref is None or record.refs or self.response_groups or self.memory_sources:
-            return None
-        content = record.content
-        if "messageId" not in content or "subagentRunId" in content:
-            return None
-        record.state, record.ended = "completed", at
-        self._repeated(record)
-        record.ref = again = reference_with(record.ref, "completed")
-        return again
 
     def _describe(
         self, content: dict[str, Value], child: str | None, id_field: str, own_id: str, copied: dict[str, Value] | None

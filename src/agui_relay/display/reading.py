@@ -175,9 +175,6 @@ GROWTHS: dict[str, tuple[ItemKind, str, str]] = {
 }
 """Of the types of events that append a delta: kind, field with the id, field that grows."""
 
-MESSAGE_ENDS = frozenset({"TEXT_MESSAGE_END", "REASONING_MESSAGE_END"})
-"""The types of events that end an item and say nothing more of it."""
-
 # The times that a calendar of the years 1 to 9999 holds, in milliseconds.
 _FIRST_TIME, LAST_TIME = -62_135_596_800_000, 253_402_300_799_999
 

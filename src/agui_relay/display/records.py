@@ -33,9 +33,9 @@ def _opener[ModelT: BaseModel](model: type[ModelT]) -> Callable[[], ModelT]:
 
 _open_item = _opener(Item)
 _open_ref = _opener(ItemRef)
-open_observed = _opener(Observed)
+_open_observed = _opener(Observed)
 _REF_FIELDS = set(ItemRef.model_fields)
-OBSERVED_FIELDS = set(Observed.model_fields)
+_OBSERVED_FIELDS = set(Observed.model_fields)
 
 
 class Mark:
@@ -151,21 +151,11 @@ def reference(record: Record) -> ItemRef:
     return made
 
 
-def reference_with(former: ItemRef, state: ItemState) -> ItemRef:
-    """Return the reference to an item of which only the state is another one now."""
-    made = _open_ref()
-    made.__dict__ = {**former.__dict__, "state": state}
-    made.__pydantic_fields_set__ = _REF_FIELDS
-    made.__pydantic_extra__ = made.__pydantic_private__ = None
-    made.__class__ = ItemRef
-    return made
-
-
 def observed(sequence: int, event: dict[str, Any], item: ItemRef | None) -> Observed:
     """Return an event at its place. The event is the one that was given."""
-    made = open_observed()
+    made = _open_observed()
     made.__dict__ = {"sequence": sequence, "event": event, "item": item}
-    made.__pydantic_fields_set__ = OBSERVED_FIELDS
+    made.__pydantic_fields_set__ = _OBSERVED_FIELDS
     made.__pydantic_extra__ = made.__pydantic_private__ = None
     made.__class__ = Observed
     return made
