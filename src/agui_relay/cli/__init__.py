@@ -1,4 +1,4 @@
-"""The `agui-relay` command."""
+"""Decides how the `agui-relay` command begins: it ends well also when Ctrl-C comes while the rest of it is loaded."""
 
 from collections.abc import Sequence
 
