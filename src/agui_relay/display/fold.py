@@ -10,19 +10,19 @@ from msgspec import UNSET
 
 from agui_relay.display.changes import AppendChange, Change, SetChange
 from agui_relay.display.continuation import DisplayContinuation, DisplaySnapshot, StreamedArguments
-from agui_relay.display.folding import Folding, Held
+from agui_relay.display.folding import Held
 from agui_relay.display.frames import EVENT_TYPES, Custom, Growth, Own, read_frame
-from agui_relay.display.items import DisplayError, Item, ItemKind, ItemRef, Observed, StreamPosition
-from agui_relay.display.memory import MemorySource
-from agui_relay.display.reading import GROWTHS, LAST_TIME, PART_DELTA, TURNS, Message, Step
-from agui_relay.display.records import Mark, Record, observed, reference, stream_id
+from agui_relay.display.items import DisplayError, Item, Observed, StreamPosition
+from agui_relay.display.reading import PART_DELTA, Message, Step
+from agui_relay.display.records import OBSERVED_FIELDS, Mark, Record, observed, open_observed, reference, stream_id
 from agui_relay.display.saving import read_snapshot, write_snapshot
 from agui_relay.display.source import Processor, Source, failed_call
-from agui_relay.display.values import Json, Streamed, Text, Value, clean, frozen, size, thawed
+from agui_relay.display.usual import UsualFolding, with_sources
+from agui_relay.display.values import Json, Streamed, Text, clean, frozen, size, thawed
 from agui_relay.framing.fragments import CustomEventAssembler
 
 
-class DisplayFold(Folding):
+class DisplayFold(UsualFolding):
     """Folds the events of one run into items, one attempt after the other.
 
     Attributes:
@@ -163,6 +163,7 @@ class DisplayFold(Folding):
         if failed is None and len(events) == 1:
             payload = events[0]
             if type(payload) is not dict:
+                self._going = None
                 return [self._fold_step(payload, self._read(payload))]
             going = self._going
             if going is not None:
@@ -192,10 +193,16 @@ class DisplayFold(Folding):
                         if record.made is not None:
                             record.made = None
                         self.changed.add(key)
-                        return [observed(sequence, payload, item)]
+                        # As `observed`, without the call.
+                        made = open_observed()
+                        made.__dict__ = {"sequence": sequence, "event": payload, "item": item}
+                        made.__pydantic_fields_set__ = OBSERVED_FIELDS
+                        made.__pydantic_extra__ = made.__pydantic_private__ = None
+                        made.__class__ = Observed
+                        return [made]
                 self._going = None
-            alone = self._fold_alone(payload)
-            return [self._fold_step(payload, self._read(payload)) if alone is None else alone]
+            usual = self._fold_usual(payload)
+            return [self._fold_step(payload, self._read(payload)) if usual is None else usual]
         steps = [self._read(payload) for payload in events]
         # An item may change and grow again in between: by its text alone that could not be told.
         self._going = None
@@ -224,104 +231,10 @@ class DisplayFold(Folding):
             record = None if step is None else self._apply(step)
         if record is None:
             return observed(sequence, payload, None)
-        item = record.ref or reference(record)
+        item = record.ref = record.ref or reference(record)
         if type(step) is Message and step.type == "TEXT_MESSAGE_END":
-            item = _with_sources(item, record)
+            item = with_sources(item, record)
         return observed(sequence, payload, item)
-
-    def _fold_alone(self, payload: dict[str, Any]) -> Observed | None:
-        """Fold the usual event without the detour of a step; else None, and nothing is changed.
-
-        Whole streams are folded one such event after the other.
-        """
-        event_type = payload.get("type")
-        if type(event_type) is not str:
-            return None
-        growth = GROWTHS.get(event_type)
-        if growth is None:
-            if event_type == "CUSTOM":
-                return self._fold_delta(payload) if payload.get("name") == PART_DELTA else None
-            turn = TURNS.get(event_type)
-            return None if turn is None else self._fold_turn(payload, event_type, *turn)
-        kind, id_field, field = growth
-        own_id, text, child = payload.get(id_field), payload.get("delta"), payload.get("subagentRunId")
-        length = 4 if "timestamp" in payload else 3
-        if type(own_id) is not str or type(text) is not str:
-            return None
-        key = own_id
-        if child is not None:
-            if type(child) is not str or child == "":
-                return None
-            length += 1
-            key = f"{child}:{own_id}"
-        if len(payload) != length:
-            return None
-        self.sequence = sequence = self.sequence + 1
-        record = self._grow(kind, key, child, field, text if text.isascii() else clean(text))
-        if record is None:
-            self.sequence = sequence - 1
-            return None
-        item = record.ref or reference(record)
-        if record.growing is not None:
-            self._going = (event_type, id_field, own_id, child, length, record, record.growing, record.id, item)
-        return observed(sequence, payload, item)
-
-    def _fold_turn(
-        self, payload: dict[str, Any], event_type: str, kind: ItemKind, id_field: str, names: tuple[str, ...]
-    ) -> Observed | None:
-        """Fold the usual start or end of something that the run itself says; else None, and nothing is changed."""
-        own_id, at = payload.get(id_field), payload.get("timestamp")
-        if type(own_id) is not str or not own_id.isascii() or type(at) is not int or not 0 <= at <= LAST_TIME:
-            return None
-        said: dict[str, Value] | None = None
-        if names:
-            value = payload.get(names[1])
-            if len(payload) != 4 or type(value) is not str or not value.isascii():
-                return None
-            said = {id_field: own_id, names[1]: value}
-        elif len(payload) != 3:
-            return None
-        self.sequence = sequence = self.sequence + 1
-        record = self._turn(event_type, kind, own_id, None, at, id_field, own_id, said, None)
-        item = reference(record)
-        if event_type == "TEXT_MESSAGE_END" and "memory_sources" in record.content:
-            item = _with_sources(item, record)
-        return observed(sequence, payload, item)
-
-    def _fold_delta(self, payload: dict[str, Any]) -> Observed | None:
-        """Fold a delta of the arguments that were last folded; else None, and nothing is changed."""
-        self.sequence = sequence = self.sequence + 1
-        record = self._fold_arguments(payload.get("value"), payload.get("subagentRunId"))
-        if record is None:
-            self.sequence = sequence - 1
-            return None
-        return observed(sequence, payload, record.ref or reference(record))
-
-    def _fold_arguments(self, value: Any, child: Any) -> Record | None:
-        """Lengthen the arguments that were last folded, if this is more of them."""
-        held = self._held
-        if held is None or held.sequence != self.sequence - 1:
-            return None
-        record = self._records.by_id.get(held.key)
-        thread_id, run_id, shared = held.stream
-        shared_delta = shared["delta"]
-        try:
-            event = value["event"]
-            delta = event["delta"]
-            text = delta["args_delta"]
-            if (
-                type(text) is not str
-                or value["thread_id"] != thread_id
-                or value["run_id"] != run_id
-                or {**delta, "args_delta": None} != shared_delta
-                or {**event, "delta": shared_delta} != shared
-            ):
-                return None
-        except (LookupError, TypeError):
-            return None
-        if record is None or child != record.content.get("subagentRunId"):
-            return None
-        return self._continue(held, record, text if text.isascii() else clean(text))
 
     def fold_frames(self, frames: Iterable[bytes]) -> None:
         """Fold encoded frames, all or none, for who needs the display only: a worker that makes a checkpoint.
@@ -452,12 +365,3 @@ class DisplayFold(Folding):
             )
         self._touched.clear()
         return changes
-
-
-def _with_sources(item: ItemRef, record: Record) -> ItemRef:
-    if "memory_sources" not in record.content:
-        return item
-    sources = thawed(record.content["memory_sources"])
-    if not isinstance(sources, list):
-        return item
-    return item.model_copy(update={"memory_sources": tuple(map(MemorySource.model_validate, sources))})

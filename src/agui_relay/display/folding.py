@@ -140,9 +140,23 @@ class Folding:
             return None
         if self.response_groups and "responseGroup" not in record.content and (child or ROOT) in self.response_groups:
             return None
-        held = record.growing or self._growing(record, field)
+        held = record.growing
         if held is None:
-            return None
+            content = record.content
+            if record.state != "in_progress" or record.refs or not ("messageId" in content or "toolCallId" in content):
+                return None
+            if field in content:
+                held = record.text(field)
+            else:
+                content[field] = held = Text([], 0)
+            record.growing = held
+            # That it is only going to be lengthened is noted once.
+            if record.mark is None:
+                record.mark = Mark(record.last, field, held.length)
+                self._touched.add(record.id)
+            if record.saved:
+                record.saved = False
+                self._unsaved.add(record.id)
         grown = held.length + len(text)
         if grown <= self._limit:
             held.pieces.append(text)
@@ -156,20 +170,6 @@ class Folding:
             record.made = None
         self.changed.add(record.id)
         return record
-
-    def _growing(self, record: Record, field: str) -> Text | None:
-        """Return the field of an item that is only going to be lengthened, and note that it is. None if it is not."""
-        content = record.content
-        if record.state != "in_progress" or record.refs or not ("messageId" in content or "toolCallId" in content):
-            return None
-        held = record.growing = record.text(field)
-        if record.mark is None:
-            record.mark = Mark(record.last, field, held.length)
-            self._touched.add(record.id)
-        if record.saved:
-            record.saved = False
-            self._unsaved.add(record.id)
-        return held
 
     def _message_change(self, step: Message) -> Record:
         if step.field is None:
@@ -297,7 +297,6 @@ class Folding:
         scope = step.child or ROOT
         if step.starts_response:
             _keep(self.response_groups, scope, f"{self.run_id}:{self.attempt}:{self.sequence}")
-            self._going = None
         if step.sources is not None:
             kinds = {source.kind for source in step.sources}
             kept = tuple(source for source in self.memory_sources.get(scope, ()) if source.kind not in kinds)

@@ -123,15 +123,15 @@ _MESSAGES: dict[str, tuple[ItemKind, str, str | None]] = {
     "TOOL_CALL_END": (*_TOOL, None),
     "TOOL_CALL_RESULT": (*_TOOL, None),
 }
-TURNS: dict[str, tuple[ItemKind, str, tuple[str, ...]]] = {
-    "TEXT_MESSAGE_START": (*_TEXT, ("messageId", "role")),
-    "TEXT_MESSAGE_END": (*_TEXT, ()),
-    "REASONING_MESSAGE_START": (*_REASONING, ("messageId", "role")),
-    "REASONING_MESSAGE_END": (*_REASONING, ()),
-    "TOOL_CALL_START": (*_TOOL, ("toolCallId", "toolCallName")),
-    "TOOL_CALL_END": (*_TOOL, ()),
+TURNS: dict[str, tuple[ItemKind, str, str | None]] = {
+    "TEXT_MESSAGE_START": (*_TEXT, "role"),
+    "TEXT_MESSAGE_END": (*_TEXT, None),
+    "REASONING_MESSAGE_START": (*_REASONING, "role"),
+    "REASONING_MESSAGE_END": (*_REASONING, None),
+    "TOOL_CALL_START": (*_TOOL, "toolCallName"),
+    "TOOL_CALL_END": (*_TOOL, None),
 }
-"""By type: kind, field with the id, and all that the usual event says of its item, in the order of `_COPIED`."""
+"""By type: kind, field with the id, and the one other field that the usual event says of its item."""
 
 _COPIED = (
     "messageId",

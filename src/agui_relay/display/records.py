@@ -1,10 +1,10 @@
 """How items are kept while they change, and how an `Item` is made of one when it is asked for."""
 
 from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from msgspec import Struct
 from pydantic import BaseModel
 
 from agui_relay.display.items import ContentRef, Item, ItemKind, ItemRef, ItemState, Observed
@@ -33,9 +33,9 @@ def _opener[ModelT: BaseModel](model: type[ModelT]) -> Callable[[], ModelT]:
 
 _open_item = _opener(Item)
 _open_ref = _opener(ItemRef)
-_open_observed = _opener(Observed)
+open_observed = _opener(Observed)
 _REF_FIELDS = set(ItemRef.model_fields)
-_OBSERVED_FIELDS = set(Observed.model_fields)
+OBSERVED_FIELDS = set(Observed.model_fields)
 
 
 class Mark:
@@ -49,7 +49,8 @@ class Mark:
         self.length = length
 
 
-class Record(Struct, eq=False, gc=False):
+@dataclass(slots=True, eq=False)
+class Record:
     """An item that can still change. Times and positions are only written out when an `Item` is made.
 
     Attributes:
@@ -70,7 +71,7 @@ class Record(Struct, eq=False, gc=False):
     started: Time
     ended: Time | None = None
     state: ItemState = "in_progress"
-    content: dict[str, Value] = {}
+    content: dict[str, Value] = field(default_factory=dict)
     mark: Mark | bool | None = None
     saved: bool = True
     key: str | None = None
@@ -95,11 +96,11 @@ class Record(Struct, eq=False, gc=False):
             refs=dict(item.content_refs) or None,
         )
 
-    def text(self, field: str) -> Text:
+    def text(self, name: str) -> Text:
         """Return a field of the content as text that grows."""
-        value = self.content.get(field)
+        value = self.content.get(name)
         if type(value) is not Text:
-            self.content[field] = value = Text.of(str(thawed(value))) if field in self.content else Text()
+            self.content[name] = value = Text.of(str(thawed(value))) if name in self.content else Text()
         return value
 
     @property
@@ -147,15 +148,14 @@ def reference(record: Record) -> ItemRef:
     made.__pydantic_fields_set__ = _REF_FIELDS
     made.__pydantic_extra__ = made.__pydantic_private__ = None
     made.__class__ = ItemRef
-    record.ref = made
     return made
 
 
 def observed(sequence: int, event: dict[str, Any], item: ItemRef | None) -> Observed:
     """Return an event at its place. The event is the one that was given."""
-    made = _open_observed()
+    made = open_observed()
     made.__dict__ = {"sequence": sequence, "event": event, "item": item}
-    made.__pydantic_fields_set__ = _OBSERVED_FIELDS
+    made.__pydantic_fields_set__ = OBSERVED_FIELDS
     made.__pydantic_extra__ = made.__pydantic_private__ = None
     made.__class__ = Observed
     return made

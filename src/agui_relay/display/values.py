@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -31,10 +32,11 @@ OMITTED = Json(b'{"omitted":true}')
 """Stands for a value that is too large to show."""
 
 
-class Text(Struct, eq=False, gc=False):
+@dataclass(slots=True, eq=False)
+class Text:
     """Text that grows by appending; joined only when it is asked for."""
 
-    pieces: list[str] = []
+    pieces: list[str] = field(default_factory=list)
     length: int = 0
 
     @classmethod
