@@ -565,6 +565,12 @@ def test_limits_count_bytes_for_values_and_characters_for_text() -> None:
     assert cut == {"messageId": "m1", "text": "字" * MAX_FIELD_CHARS, "truncated": True}
 
 
+def test_an_input_that_is_cut_says_so_beside_its_text() -> None:
+    event = {"message_id": "m1", "content": "x" * (MAX_FIELD_CHARS + 1), "source": "user", "input_id": "i"}
+    cut = only(folded(custom("a13n.input.user", event))).content
+    assert list(cut) == ["messageId", "role", "text", "truncated", "input_source", "input_group"]
+
+
 def test_the_parts_of_a_result_that_fit_survive_beside_one_that_does_not() -> None:
     parts = [{"type": "text", "text": text} for text in ("before", "x" * MAX_FIELD_CHARS, "after")]
     result = call("RESULT", messageId="r", content=parts)

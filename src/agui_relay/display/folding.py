@@ -317,6 +317,7 @@ class Folding:
         content = step.content
         if step.text is not None:
             self._bounded(content, "text", step.text)
+        content["input_source"], content["input_group"] = step.source, step.group
         return self._settle(record, "completed", step.at, content)
 
     def _tool_fact(self, step: ToolFact) -> Record:

@@ -76,6 +76,8 @@ class Input(_Step, gc=False):
     key: str
     text: str | None
     content: dict[str, Value]
+    source: Value
+    group: Value
 
 
 class ToolFact(_Step, gc=False):
@@ -349,11 +351,14 @@ def _input(payload: Mapping[str, Any], name: str, event: dict[str, Any], trusted
     for key in ("subagentRunId", "metadata"):
         if key in payload:
             fields[key] = frozen(payload[key], trusted=trusted)
-    fields["input_media" if medium else "text"] = frozen(content, trusted=trusted)
-    fields["input_source"] = frozen(source, trusted=trusted)
-    fields["input_group"] = frozen(event.get("input_id"), trusted=trusted)
-    text = None if medium else clean(str(content))
-    return Input(_time(payload), child, f"{child}:{own_id}" if child else own_id, text, fields)
+    text = None
+    if medium:
+        fields["input_media"] = frozen(content, trusted=trusted)
+    else:
+        text = clean(str(content))
+    key = f"{child}:{own_id}" if child else own_id
+    shown_source, group = frozen(source, trusted=trusted), frozen(event.get("input_id"), trusted=trusted)
+    return Input(_time(payload), child, key, text, fields, shown_source, group)
 
 
 def _supplement(payload: Mapping[str, Any], name: str, event: dict[str, Any], trusted: bool) -> ToolFact:
