@@ -18,6 +18,7 @@ from agui_relay.framing.fragments import CustomEventAssembler
 from agui_relay.projection.errors import AguiObservationError
 from agui_relay.projection.projector import Projector
 from agui_relay.source import ItemError, canonical_item, decode_item
+from agui_relay.source.items import MAX_LEVELS
 from tests.test_mutations import Mutator, or_why
 
 ROOT, CHILD = ("run-1", "thread-1"), ("Kind „2“", "Faden\\2")
@@ -195,6 +196,16 @@ def returned(content: Any, **part: Any) -> dict[str, Any]:
     return {"part": whole | part, "content": None, "event_kind": "function_tool_result"}
 
 
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for level in range(levels):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
+INVALID_UTF8 = "here is a byte that is no text"
+
+
 def projected(**projection: Any) -> dict[str, Any]:
     return {"timestamp": 1_767_225_600_000} | projection
 
@@ -219,12 +230,27 @@ PARTS = [TEXT_PART, {"type": "image", "source": URL}, {"type": "document", "sour
         [],
         [{"id": number, "score": number / 7} for number in range(5_000)],
         "x" * 3_000_000,
+        {"path": "a.py", "content": 'def f(a):\n    return a[{"k": ("\\\\")}]\n' * 500},
+        nested(MAX_LEVELS - 3),
+        [nested(MAX_LEVELS - 4)] * 40,
     ],
     ids=lambda content: f"{content!r:.20}",
 )
 def test_what_a_tool_returned_goes_the_short_way(run: tuple[str, str], content: Any) -> None:
     assert goes_short(item(returned(content), run))
     assert goes_short(item(returned(content, outcome=None) | {"event_kind": "output_tool_result"}, run))
+    assert goes_short(item(returned(content, metadata=PARTS, retry={"cause": "漢"}) | {"content": [TEXT_PART]}, run))
+
+
+@pytest.mark.parametrize("field", ["content", "metadata", "retry"])
+@pytest.mark.parametrize("bad", [nested(MAX_LEVELS - 2), [nested(MAX_LEVELS - 3)] * 40, INVALID_UTF8])
+def test_a_return_that_is_too_deep_or_no_text_is_refused_on_both_ways(field: str, bad: Any) -> None:
+    event = returned(**{"content": "a", field: bad})
+    data = msgspec.json.encode(msgspec.json.decode(item(returned("a"))) | {"event": event})
+    data = data.replace(INVALID_UTF8.encode(), b"\xff")
+    with pytest.raises(ItemError):
+        decode_item(data)
+    assert Projector.restore(OPENED).project_short(data) is None
 
 
 @pytest.mark.parametrize(

@@ -8,34 +8,37 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from agui_relay.source.items import check_levels
-from agui_relay.source.reading import Delta, NativeItem, TimedProjection, plain_number
+from agui_relay.source.items import MAX_LEVELS, check_levels
+from agui_relay.source.reading import NativeItem, TimedProjection, plain_number
 
 # How the event of such an item begins in its canonical form, and behind how many bytes of ids at most it is looked for.
 _BEGINNING = b',"event":{"part":{"tool_name":"'
 _BEGINS_WITHIN = 1024
+# Levels around the content: the item, its event, the part.
+_LEVELS_AROUND = 3
+_FEW_VALUES = MAX_LEVELS - _LEVELS_AROUND
 
 
-class ReturnPart(Struct, frozen=True):
-    """What a call came to, when that is a success: as a ``Part``, its content read."""
+class ReturnPart(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a call came to, when that is a success; no field may be unknown, so that all of it was looked at."""
 
     part_kind: Literal["tool-return"]
     content: Any = None
-    id: str | None = None
-    signature: str | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
-    args: Raw = Raw()
+    tool_kind: str | None = None
+    metadata: Raw = Raw()
+    timestamp: str | None = None
     outcome: Literal["success"] | None = None
+    retry: Raw = Raw()
 
 
-class ReturnEvent(Struct, frozen=True):
-    """As a ``NativeEvent``."""
+class ReturnEvent(Struct, frozen=True, forbid_unknown_fields=True):
+    """As a ``NativeEvent``; no field may be unknown here either."""
 
     event_kind: Literal["function_tool_result", "output_tool_result"]
     part: ReturnPart
-    index: int = -1
-    delta: Delta | None = None
+    content: Raw = Raw()
 
 
 class ReturnProjection(TimedProjection, frozen=True, gc=False):
@@ -54,6 +57,7 @@ class ReturnItem(NativeItem, frozen=True, gc=True):
     projection: ReturnProjection
 
 
+_NOTHING = (Raw(), Raw(b"null"))
 _decode = msgspec.json.Decoder(ReturnItem, float_hook=plain_number).decode
 
 
@@ -62,9 +66,26 @@ def read_return(data: bytes) -> ReturnItem | None:
     if data.find(_BEGINNING, 0, _BEGINS_WITHIN) < 0:
         return None
     try:
-        if not data.isascii():
-            data.decode()  # What a decoder skips it does not look at.
-        check_levels(data)
-        return _decode(data)
+        item = _decode(data)
+        event, part = item.event, item.event.part
+        # What a decoder keeps raw it does not look at.
+        whole = all(raw in _NOTHING for raw in (part.metadata, part.retry, event.content, item.projection.content))
+        if not (whole or data.isascii()):
+            data.decode()
+        if not (whole and _is_small(part.content)):
+            check_levels(data)
+        return item
     except (ValueError, RecursionError):
         return None
+
+
+def _is_small(value: Any) -> bool:
+    """Tell whether a value holds so few others that they cannot nest too deep; it takes no longer if not."""
+    pending, seen = [value], 0
+    for known in pending:
+        if type(known) is dict or type(known) is list:
+            seen += len(known)
+            if seen > _FEW_VALUES:
+                return False
+            pending += known.values() if type(known) is dict else known
+    return True
