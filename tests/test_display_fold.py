@@ -577,6 +577,9 @@ def test_the_parts_of_a_result_that_fit_survive_beside_one_that_does_not() -> No
     assert only(folded(result)).content["result_parts"] == [parts[0], parts[2]]
     assert only(folded(result)).content["truncated"] is True
     assert only(folded(result, retain_content=True)).content["result_parts"] == parts
+    nothing = only(folded(call("RESULT", messageId="r", content=[]))).content
+    assert nothing["result_parts"] == []
+    assert "truncated" not in nothing
 
 
 def test_what_is_known_of_children_is_bounded() -> None:
