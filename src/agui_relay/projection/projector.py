@@ -121,12 +121,13 @@ class Projector:
         run = self._runs.get(item.run_id)
         if run is None or run.thread_id != item.thread_id:
             return None
-        event, delta, timestamp = item.event, item.event.delta, item.projection.timestamp
+        event = item.event
+        delta = event.delta
         if delta.part_delta_kind == "tool_call":
             if not parts.continues(run, event.index, delta) or (shown := observed(item, data)) is None:
                 return None
-            return CustomEvent, fallback.encoded_delta(shown, timestamp, run.child)
-        more = parts.more_text(run, event.index, delta, timestamp)
+            return CustomEvent, fallback.encoded_delta(shown, item.projection.timestamp, run.child)
+        more = parts.more_text(run, event.index, delta, item.projection.timestamp)
         if more is None:
             return None
         self.changed = True

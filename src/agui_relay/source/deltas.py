@@ -79,14 +79,15 @@ _encode = msgspec.json.Encoder().encode
 
 def read_delta(data: bytes) -> DeltaItem | None:
     """Return the item in these bytes if it is a delta of text, thinking or arguments, else None."""
-    if not data.endswith(_ENDINGS, 0, _TIMESTAMP) or len(data) > _LONGEST_BYTES:
+    size = len(data)
+    if size > _LONGEST_BYTES or not data.endswith(_ENDINGS, 0, _TIMESTAMP):
         return None
     try:
         if not data.isascii():
             data.decode()  # What a decoder skips it does not look at.
         item = _decode(data)
-        # Its ids are long, and nothing nests in them.
-        if len(data) - len(item.thread_id) - len(item.run_id) > SHALLOW_BYTES:
+        # Its ids may be long, and nothing nests in them.
+        if size > SHALLOW_BYTES and size - len(item.thread_id) - len(item.run_id) > SHALLOW_BYTES:
             check_levels(data)
         return item
     except (ValueError, RecursionError):
