@@ -16,18 +16,19 @@ if TYPE_CHECKING:
 _decode_event = msgspec.json.Decoder().decode
 
 
-class Delivery:
-    """One AG-UI event, whole."""
+class Delivery(msgspec.Struct, eq=False):
+    """One AG-UI event, whole.
 
-    __slots__ = ("_cursor", "_event", "data", "position")
+    Attributes:
+        position: Position of its last frame in the run's log.
+        data: The event as JSON; the very bytes of its frame when it was one.
 
-    def __init__(self, position: int, data: bytes, cursor: Cursor) -> None:
-        self.position = position
-        """Position of its last frame in the run's log."""
-        self.data = data
-        """The event as JSON; the very bytes of its frame when it was one."""
-        self._cursor = cursor
-        self._event: Mapping[str, Any] | None = None
+    """
+
+    position: int
+    data: bytes
+    _cursor: Cursor
+    _event: Mapping[str, Any] | None = None
 
     @property
     def cursor(self) -> str:

@@ -216,20 +216,21 @@ class Subscription:
     def _hand_out(self) -> Delivery | GapNotice | DisplayCheckpoint:
         item = self._queue.popleft()
         self._handed = item.cursor
-        if not isinstance(item, GapNotice):
-            self._delivered += isinstance(item, Deliver)
+        # Readers share what they are given, so each makes its own of it.
+        handed: Delivery | GapNotice | DisplayCheckpoint
+        if isinstance(item, Deliver):
+            self._delivered += 1
             self._queued_bytes -= len(item.data)
+            handed = Delivery(item.position, item.data, item.cursor)
+        elif isinstance(item, DeliverDisplay):
+            self._queued_bytes -= len(item.data)
+            handed = DisplayCheckpoint(item.position, item.data, item.cursor, self._keys.run_id)
+        else:
+            handed = item
         if self._paused and self._queued_bytes <= QUEUE_BYTES // 2 and len(self._queue) <= QUEUE_EVENTS // 2:
             self._paused = False
             self._do(self._tracker.resume())
-        # Readers share what they are given, so each makes its own of it.
-        match item:
-            case Deliver():
-                return Delivery(item.position, item.data, item.cursor)
-            case DeliverDisplay():
-                return DisplayCheckpoint(item.position, item.data, item.cursor, self._keys.run_id)
-            case GapNotice():
-                return item
+        return handed
 
     async def _close(self) -> None:
         """Leave the feed and end the reading."""
