@@ -12,7 +12,19 @@ from pydantic import BaseModel, ValidationError
 
 from agui_relay.display import DisplayError, DisplayFold, Item, ItemRef, Observed
 from agui_relay.display.items import MAX_FIELD_CHARS
-from tests.test_display_fold import AT, call, content, custom, extension, folded, only, state, text, through_json
+from tests.test_display_fold import (
+    AT,
+    arguments,
+    call,
+    content,
+    custom,
+    extension,
+    folded,
+    only,
+    state,
+    text,
+    through_json,
+)
 
 RESPONSE = extension("lifecycle", {"type": "model_request_started"})
 
@@ -77,6 +89,42 @@ def test_a_delta_is_folded_as_by_a_display_that_saw_none_before(
     assert fold.fold([event]) == other.fold([event])
     assert untimed(fold) == untimed(other)
     assert fold.export_continuation() == other.export_continuation()
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [content("a", timestamp=None), content("b", timestamp=None)],
+        [arguments("a"), {**arguments("b"), "subagentRunId": None}],
+        [{**arguments("a"), "subagentRunId": None}, arguments("b")],
+        [{**arguments("a"), "subagentRunId": None}, {**arguments("b"), "subagentRunId": None}],
+        [text("END"), text("START", role="assistant"), content("a"), text("END"), content("b"), text("END")],
+        [text("START", role="assistant"), RESPONSE, content("a"), RESPONSE, text("END")],
+        [call("START", toolCallName="dig"), call("ARGS", delta="{}"), call("END"), call("END")],
+    ],
+    ids=lambda events: " ".join(event["type"] for event in events),
+)
+def test_the_usual_is_folded_alone_as_together_and_from_frames(events: list[dict[str, Any]]) -> None:
+    begun = text("START", role="assistant")
+    alone, together, framed = folded(begun), folded(begun), folded(begun)
+    for fold in (alone, together, framed):
+        fold.take_changes()
+    assert [alone.fold([event])[0] for event in events] == together.fold(events)
+    framed.fold_frames(json.dumps(event).encode() for event in events)
+    assert untimed(alone) == untimed(together) == untimed(framed)
+    assert [type(change) for change in alone.take_changes()] == [type(change) for change in together.take_changes()]
+
+
+def test_a_continuation_that_says_nothing_of_its_delta_goes_on_without_it() -> None:
+    snapshot = folded(arguments("a")).export()
+    held = snapshot.continuation.arguments
+    assert held is not None
+    bare = held.model_copy(update={"stream": (*held.stream[:2], {})})
+    fold = DisplayFold.restore(
+        snapshot.model_copy(update={"continuation": snapshot.continuation.model_copy(update={"arguments": bare})})
+    )
+    fold.fold([arguments("b")])
+    assert len(fold.items) == 2
 
 
 def test_an_item_that_was_looked_up_is_another_after_the_next_delta() -> None:

@@ -196,8 +196,7 @@ def returned(content: Any, **part: Any) -> dict[str, Any]:
     return {"part": whole | part, "content": None, "event_kind": "function_tool_result"}
 
 
-def nested(levels: int) -> Any:
-    value: Any = 1
+def nested(levels: int, value: Any = 1) -> Any:
     for level in range(levels):
         value = [value] if level % 2 else {"a": value}
     return value
@@ -233,6 +232,7 @@ PARTS = [TEXT_PART, {"type": "image", "source": URL}, {"type": "document", "sour
         {"path": "a.py", "content": 'def f(a):\n    return a[{"k": ("\\\\")}]\n' * 500},
         nested(MAX_LEVELS - 3),
         [nested(MAX_LEVELS - 4)] * 40,
+        nested(MAX_LEVELS - 4, []),
     ],
     ids=lambda content: f"{content!r:.20}",
 )
@@ -243,7 +243,9 @@ def test_what_a_tool_returned_goes_the_short_way(run: tuple[str, str], content: 
 
 
 @pytest.mark.parametrize("field", ["content", "metadata", "retry"])
-@pytest.mark.parametrize("bad", [nested(MAX_LEVELS - 2), [nested(MAX_LEVELS - 3)] * 40, INVALID_UTF8])
+@pytest.mark.parametrize(
+    "bad", [nested(MAX_LEVELS - 2), nested(MAX_LEVELS - 3, {}), [nested(MAX_LEVELS - 3)] * 40, INVALID_UTF8]
+)
 def test_a_return_that_is_too_deep_or_no_text_is_refused_on_both_ways(field: str, bad: Any) -> None:
     event = returned(**{"content": "a", field: bad})
     data = msgspec.json.encode(msgspec.json.decode(item(returned("a"))) | {"event": event})
@@ -282,6 +284,14 @@ def test_content_that_is_no_list_of_parts_is_refused_on_both_ways(parts: Any) ->
     with pytest.raises(AguiObservationError) as short:
         Projector.restore(OPENED).project_short(data)
     assert str(short.value) == str(long.value)
+
+
+@pytest.mark.parametrize("content", [{}, 1, None, True])
+def test_content_that_is_neither_text_nor_a_list_is_left_to_the_long_way(content: Any) -> None:
+    data = msgspec.json.encode(msgspec.json.decode(item(returned("a"))) | {"projection": projected(content=content)})
+    with pytest.raises(ItemError, match="expected a string or a list"):
+        decode_item(data)
+    assert Projector.restore(OPENED).project_short(data) is None
 
 
 @pytest.mark.parametrize(

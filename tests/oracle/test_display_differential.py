@@ -155,6 +155,21 @@ def test_a_baseline_and_all_changes_are_the_display(batches: list[list[Payload]]
 
 
 @examples(0.1)
+@given(batches=display_streams(), size=st.integers(2, 60), policy=POLICY)
+def test_events_make_the_same_display_alone_and_together(
+    batches: list[list[Payload]], size: int, policy: Policy
+) -> None:
+    alone, together = DisplayFold("run", **policy), DisplayFold("run", **policy)
+    payloads = [payload for batch in batches for payload in batch]
+    for start in range(0, len(payloads), size):
+        batch = payloads[start : start + size]
+        assert [alone.fold([payload])[0] for payload in batch] == together.fold(batch)
+        assert alone.changed == together.changed
+        assert alone.take_changes() == together.take_changes()
+    assert alone.export() == together.export()
+
+
+@examples(0.1)
 @given(batches=display_streams(), size=st.integers(1, 60), policy=POLICY)
 def test_encoded_frames_make_the_same_display(batches: list[list[Payload]], size: int, policy: Policy) -> None:
     ours, frames = DisplayFold("run", **policy), DisplayFold("run", **policy)

@@ -83,6 +83,8 @@ class DisplayFold(UsualFolding):
             return
         value = record.content.get("value")
         thread_id, run_id, event = held.stream
+        if not isinstance(event.get("delta"), dict):
+            return
         self._held = Held(held.key, (thread_id, run_id, thawed(frozen(event))), held.sequence, size(thawed(value)))
         if type(value) is Json and (streamed := Streamed.of(value.data)) is not None:
             record.content["value"] = streamed
@@ -289,7 +291,7 @@ class DisplayFold(UsualFolding):
             event_type = EVENT_TYPES[type(event)]
             self._turn(event_type, event.kind, key, child, event.at, event.id_field, event.id, copied, value)
         elif isinstance(event, Custom):
-            if event.name == PART_DELTA:
+            if event.name == PART_DELTA and event.child is not None:
                 child = None if event.child is UNSET else event.child
                 if self._fold_arguments(event.value, child) is not None:
                     return

@@ -257,7 +257,7 @@ def _message(
     kind, id_field, field = means
     # The usual case of each field without a call: most events of a run are its deltas.
     own_id, child, at = payload.get(id_field), payload.get("subagentRunId"), payload.get("timestamp")
-    known = 2 if at is None else 3
+    known = 3 if "timestamp" in payload else 2
     if type(own_id) is not str or not own_id.isascii():
         own_id = _text(payload, id_field)
     if type(at) is not int or not 0 <= at <= LAST_TIME:

@@ -97,8 +97,11 @@ class UsualFolding(Folding):
 
     def _fold_delta(self, payload: dict[str, Any]) -> Observed | None:
         """Fold a delta of the arguments that were last folded."""
+        child = payload.get("subagentRunId")
+        if child is None and "subagentRunId" in payload:
+            return None
         self.sequence = sequence = self.sequence + 1
-        record = self._fold_arguments(payload.get("value"), payload.get("subagentRunId"))
+        record = self._fold_arguments(payload.get("value"), child)
         if record is None:
             self.sequence = sequence - 1
             return None

@@ -17,6 +17,8 @@ _BEGINS_WITHIN = 1024
 # Levels around the content: the item, its event, the part.
 _LEVELS_AROUND = 3
 _FEW_VALUES = MAX_LEVELS - _LEVELS_AROUND
+# What is shown of it is text or a list.
+_CONTENT = b'"['
 
 
 class ReturnPart(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,9 +69,11 @@ def read_return(data: bytes) -> ReturnItem | None:
         return None
     try:
         item = _decode(data)
-        event, part = item.event, item.event.part
+        event, part, content = item.event, item.event.part, item.projection.content
+        if content != _NOTHING[0] and memoryview(content)[0] not in _CONTENT:
+            return None
         # What a decoder keeps raw it does not look at.
-        whole = all(raw in _NOTHING for raw in (part.metadata, part.retry, event.content, item.projection.content))
+        whole = all(raw in _NOTHING for raw in (part.metadata, part.retry, event.content, content))
         if not (whole or data.isascii()):
             data.decode()
         if not (whole and _is_small(part.content)):
@@ -81,7 +85,7 @@ def read_return(data: bytes) -> ReturnItem | None:
 
 def _is_small(value: Any) -> bool:
     """Tell whether a value holds so few others that they cannot nest too deep; it takes no longer if not."""
-    pending, seen = [value], 0
+    pending, seen = [value], 1
     for known in pending:
         if type(known) is dict or type(known) is list:
             seen += len(known)
