@@ -88,9 +88,7 @@ class UsualFolding(Folding):
         if record is None:
             self.sequence = sequence - 1
             return None
-        item = record.ref
-        if item is None:
-            item = record.ref = reference(record)
+        item = record.ref = record.ref or reference(record)
         if record.growing is not None:
             self._going = (event_type, id_field, own_id, child, length, record, record.growing, record.id, item)
         return observed(sequence, payload, item)
@@ -105,9 +103,7 @@ class UsualFolding(Folding):
         if record is None:
             self.sequence = sequence - 1
             return None
-        item = record.ref
-        if item is None:
-            item = record.ref = reference(record)
+        item = record.ref = record.ref or reference(record)
         return observed(sequence, payload, item)
 
     def _fold_arguments(self, value: Any, child: Any) -> Record | None:
