@@ -251,13 +251,20 @@ def _checked(data: bytes) -> HarnessItem:
     projection = item.projection
     if projection is None or projection.timestamp is None:
         _milliseconds(item.occurred_at)
-    if (
-        projection is not None
-        and projection.content is not _NOTHING
-        and memoryview(projection.content)[0] not in _CONTENT
-    ):
-        raise ItemError("expected a string or a list of content parts - at `$.projection.content`")
+    if projection is not None:
+        check_content(projection.content)
     return item
+
+
+def check_content(content: Raw) -> None:
+    """Make sure that the content of a projection, if there is any, is text or a list.
+
+    Raises:
+        ItemError: it is something else.
+
+    """
+    if content != _NOTHING and memoryview(content)[0] not in _CONTENT:
+        raise ItemError("expected a string or a list of content parts - at `$.projection.content`")
 
 
 def check_ids(item: Any) -> None:

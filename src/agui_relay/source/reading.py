@@ -14,7 +14,8 @@ from agui_relay.source.errors import ItemError
 from agui_relay.source.items import Milliseconds, OccurredAt, SequenceNumber
 
 _NOTHING = Raw()
-_NULL = Raw(b"null")
+SAYS_NOTHING = (_NOTHING, Raw(b"null"))
+"""A value that is not there, or is null."""
 _STRING = ord('"')
 _PART_EVENTS = frozenset({"part_start", "part_delta", "part_end", "function_tool_result", "output_tool_result"})
 
@@ -226,7 +227,7 @@ def readable(data: Raw) -> str | None:
         ItemError: the JSON cannot be read.
 
     """
-    if data in (_NOTHING, _NULL):
+    if data in SAYS_NOTHING:
         return None
     return _text(data, "value") if memoryview(data)[0] == _STRING else json_text(data)
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from agui_relay.source.items import MAX_LEVELS, check_levels
-from agui_relay.source.reading import NativeItem, TimedProjection, plain_number
+from agui_relay.source.items import MAX_LEVELS, check_content, check_levels
+from agui_relay.source.reading import SAYS_NOTHING, NativeItem, TimedProjection, plain_number
 
 # How the event of such an item begins in its canonical form, and behind how many bytes of ids at most it is looked for.
 _BEGINNING = b',"event":{"part":{"tool_name":"'
@@ -17,8 +17,6 @@ _BEGINS_WITHIN = 1024
 # Levels around the content: the item, its event, the part.
 _LEVELS_AROUND = 3
 _FEW_VALUES = MAX_LEVELS - _LEVELS_AROUND
-# What is shown of it is text or a list.
-_CONTENT = b'"['
 
 
 class ReturnPart(Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,7 +57,6 @@ class ReturnItem(NativeItem, frozen=True, gc=True):
     projection: ReturnProjection
 
 
-_NOTHING = (Raw(), Raw(b"null"))
 _decode = msgspec.json.Decoder(ReturnItem, float_hook=plain_number).decode
 
 
@@ -70,10 +67,9 @@ def read_return(data: bytes) -> ReturnItem | None:
     try:
         item = _decode(data)
         event, part, content = item.event, item.event.part, item.projection.content
-        if content != _NOTHING[0] and memoryview(content)[0] not in _CONTENT:
-            return None
+        check_content(content)
         # What a decoder keeps raw it does not look at.
-        whole = all(raw in _NOTHING for raw in (part.metadata, part.retry, event.content, content))
+        whole = all(raw in SAYS_NOTHING for raw in (part.metadata, part.retry, event.content, content))
         if not (whole or data.isascii()):
             data.decode()
         if not (whole and _is_small(part.content)):
